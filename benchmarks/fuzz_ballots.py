@@ -1,22 +1,29 @@
-"""Mutated ballots are rejected with `WireError` or accepted, and none takes much longer than an
+"""Mutated messages are rejected with `WireError` or accepted, and none takes much longer than an
 honest one.
 
     python -m benchmarks.fuzz_ballots --messages 1000000
 
 Prints how many messages were refused and accepted, and the processor time of the slowest beside
-that of an honest one. Every message that is accepted must be the only way to write what it stands
-for.
+that of an honest one. A ballot that is accepted must be the only way to write what it stands for.
+`benchmarks.soak` runs the same campaign for a time.
 """
 
 import argparse
 import re
 import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from e2fl.errors import WireError
+from e2fl.models import Model, ModelSpec
+from e2fl.networks import mlp
 from e2fl.rankings import coder
 from e2fl.rankings.ballots import (
     Ballot,
@@ -28,10 +35,15 @@ from e2fl.rankings.ballots import (
     encode_mask,
     ranking_of_mask,
 )
+from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import Ranking, mask_layers
+from e2fl.wire import Message, Weights
 
 SIZES = {"conv": 72, "hidden": 1200, "out": 40}
 FAN_IN = {"conv": 9, "hidden": 30, "out": 10}
+BATCH = 20  # messages of one kind before those of the next
+
+Read = Callable[[bytes], object]
 
 
 class Masks(Ballot):
@@ -48,15 +60,29 @@ class Masks(Ballot):
 
 
 @dataclass
+class Kind:
+    """A kind of message: honest ones, what reads them, and what writes a ballot again."""
+
+    honest: list[bytes]
+    read: Read
+    again: Callable[..., bytes] | None = None
+    usual: float = 0.0  # seconds, the slowest honest one
+
+
+@dataclass
 class Outcome:
     """What came of a campaign."""
 
-    messages: int = 0
     refused: int = 0
     accepted: int = 0
-    honest: float = 0.0  # seconds, the slowest kind of ballot
+    failures: list[str] = field(default_factory=list)
+    honest: float = 0.0  # seconds, the slowest kind of message
     slowest: float = 3.0  # times an honest one of its kind; what is faster is not looked at twice
-    reasons: dict[str, int] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def messages(self) -> int:
+        return self.refused + self.accepted + len(self.failures)
 
 
 def mutate(raw: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
@@ -85,70 +111,90 @@ def mutate(raw: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
     return bytes(out)
 
 
-def kinds() -> list[tuple[Ballot, Reference]]:
-    """Return every kind of message, with the levels of units and without."""
-    rng = np.random.default_rng(0)
+def kinds(rng: np.random.Generator) -> list[Kind]:
+    """Return every kind of message; ballots with the levels of units and without."""
     ranking = {name: rng.permutation(size).astype(np.int32) for name, size in SIZES.items()}
     ballots: list[Ballot] = [Buckets(count) for count in (2, 3, 16, 64, 256)]
     ballots += [Buckets(uneven=(0.4, 0.5, 0.6)), Buckets(12, finer=8, near=0.08)]
     ballots += [Boundary(), Masks(), Moves(), Moves(127, finer=1)]
-    references = (Reference(ranking, FAN_IN), Reference(ranking))
-    return [(ballot, reference) for ballot in ballots for reference in references]
+    votes = [_noisy(ranking, spread, rng) for spread in (0.0, 0.01, 0.1, 1.0)]
+    found = [
+        Kind(
+            [ballot.encode(vote, reference) for vote in votes],
+            partial(ballot.decode, reference=reference),
+            # Moves are rounded before edges are ranked again: others may stand for the same.
+            None if isinstance(ballot, Moves) else partial(ballot.encode, reference=reference),
+        )
+        for ballot in ballots
+        for reference in (Reference(ranking, FAN_IN), Reference(ranking))
+    ]
+    model = Model(mlp((5,), 3, hidden=(4,)))
+    messages = Ballots((0,), (model.supernet(0).ranking,)), Weights(model.initial_weights(0))
+    for one in messages:
+        read = partial(_read, type(one), model.spec)
+        found.append(Kind([one.to_bytes(model.spec)], read))
+    for kind in found:
+        kind.usual = max(_fastest(kind.read, raw, 20) for raw in kind.honest)
+    return found
 
 
-def noisy(ranking: Ranking, spread: float, rng: np.random.Generator) -> Ranking:
+def _read(kind: type[Message], spec: ModelSpec, raw: bytes) -> Message:
+    return kind.from_bytes(raw, spec)
+
+
+def _noisy(ranking: Ranking, spread: float, rng: np.random.Generator) -> Ranking:
     """Return the ranking after moves of about this share of its length."""
-    moved = {
+    places = {
         name: rank + rng.normal(0, spread * rank.size, rank.size) for name, rank in ranking.items()
     }
-    return {name: np.argsort(np.argsort(places)).astype(np.int32) for name, places in moved.items()}
+    return {name: np.argsort(np.argsort(own)).astype(np.int32) for name, own in places.items()}
 
 
-def campaign(messages: int, seconds: float = float("inf"), seed: int = 0) -> Outcome:
-    """Decode this many mutated messages, or as many as fit the time.
+def campaign(
+    messages: int, seconds: float = float("inf"), seed: int = 0, last: Path | None = None
+) -> Outcome:
+    """Read this many mutated messages, or as many as fit the time, but a batch of every kind.
 
-    Raises what is not a `WireError`.
+    last: a file for the message that is being read, as a reader may crash its process.
     """
     coder.LARGE = 1000  # so that the small model uses the levels of units
-    outcome = Outcome()
-    rng = np.random.default_rng(seed)
-    began = time.monotonic()
-    cases = kinds()
-    share = -(-messages // len(cases))
-    for ballot, reference in cases:
-        honest = [
-            ballot.encode(noisy(reference.ranking, spread, rng), reference)
-            for spread in (0.0, 0.01, 0.1, 1.0)
-        ]
-        usual = max(_fastest(ballot, raw, reference, 20) for raw in honest)
-        outcome.honest = max(outcome.honest, usual)
-        for number in range(min(share, messages - outcome.messages)):
-            if number % 256 == 0 and time.monotonic() - began > seconds:
-                return outcome
-            raw = mutate(honest[number % len(honest)], honest, rng)
-            outcome.messages += 1
-            start = time.thread_time()
-            try:
-                decoded = ballot.decode(raw, reference)
-                outcome.accepted += 1
-                # Moves are rounded before edges are ranked again: others may stand for the same.
-                if not isinstance(ballot, Moves):
-                    assert ballot.encode(decoded, reference) == raw, "not in canonical form"
-            except WireError as error:
-                outcome.refused += 1
-                reason = re.sub(r"\d+", "N", str(error))
-                outcome.reasons[reason] = outcome.reasons.get(reason, 0) + 1
-            if time.thread_time() - start > 3 * usual:  # the machine, or the message?
-                outcome.slowest = max(outcome.slowest, _fastest(ballot, raw, reference, 5) / usual)
+    outcome, rng = Outcome(), np.random.default_rng(seed)
+    began, every = time.monotonic(), kinds(rng)
+    outcome.honest = max(kind.usual for kind in every)
+    while outcome.messages < messages:
+        for kind in every:
+            for position in range(min(BATCH, messages - outcome.messages)):
+                raw = mutate(kind.honest[position % len(kind.honest)], kind.honest, rng)
+                if last is not None:
+                    last.write_bytes(raw)
+                _try(kind, raw, outcome)
+        if time.monotonic() - began > seconds:
+            break
     return outcome
 
 
-def _fastest(ballot: Ballot, raw: bytes, reference: Reference, repeats: int) -> float:
+def _try(kind: Kind, raw: bytes, outcome: Outcome) -> None:
+    """Read a message, and count what comes of it."""
+    start = time.thread_time()
+    try:
+        decoded = kind.read(raw)
+        assert kind.again is None or kind.again(decoded) == raw, "not in canonical form"
+        outcome.accepted += 1
+    except WireError as error:
+        outcome.refused += 1
+        outcome.reasons[re.sub(r"\d+", "N", str(error))] += 1
+    except Exception:
+        outcome.failures.append(f"{traceback.format_exc(limit=-3)}{raw.hex()}")
+    if time.thread_time() - start > 3 * kind.usual:  # the machine, or the message?
+        outcome.slowest = max(outcome.slowest, _fastest(kind.read, raw, 5) / kind.usual)
+
+
+def _fastest(read: Read, raw: bytes, repeats: int) -> float:
     times = []
     for _ in range(repeats):
         start = time.thread_time()
-        with suppress(WireError):
-            ballot.decode(raw, reference)
+        with suppress(Exception):
+            read(raw)
         times.append(time.thread_time() - start)
     return min(times)
 
@@ -156,12 +202,10 @@ def _fastest(ballot: Ballot, raw: bytes, reference: Reference, repeats: int) -> 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    outcome = campaign(options.messages, seed=options.seed)
+    outcome = campaign(parser.parse_args().messages)
     for reason, count in sorted(outcome.reasons.items()):
         print(f"{count:>9}  {reason}")
-    print(f"{outcome.accepted:>9}  accepted, in canonical form")
-    print(f"{outcome.messages:>9}  in all")
+    print(f"{outcome.accepted:>9}  accepted, in canonical form", *outcome.failures[:20], sep="\n")
+    print(f"{outcome.messages:>9}  in all, {len(outcome.failures)} failures")
     honest = f"an honest message takes up to {1e3 * outcome.honest:.2f} ms"
     print(f"{honest}; none more than {outcome.slowest:.1f} times that")

@@ -18,21 +18,14 @@ import random
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 
-from benchmarks.fuzz_ballots import mutate as mutated
-from e2fl.errors import E2flError
-from e2fl.models import Model
-from e2fl.networks import mlp
-from e2fl.rankings.messages import Ballots
-from e2fl.wire import Weights
+from benchmarks.fuzz_ballots import campaign
 
 FILES = ("history.jsonl", "clients.csv", "model.safetensors")
 WRITES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link")
@@ -173,59 +166,27 @@ class Campaign:
     def mutate(self, deadline: float) -> None:
         """Mutate and read messages in child processes, because a reader may crash its process."""
         while (left := deadline - time.monotonic()) > 0:
-            result, last = self.folder / "mutations.json", self.folder / "last-mutation"
-            result.unlink(missing_ok=True)
             seed = self.rng.randrange(2**32)
             child = self.context.Process(target=mutate, args=(str(self.folder), left, seed))
             child.start()
             child.join(left + LIMIT)
             if child.exitcode == 0:
-                shown = json.loads(result.read_text())
+                shown = json.loads((self.folder / "mutations.json").read_text())
                 self.counts.update(shown["counts"])
                 self.failures += shown["failures"]
                 continue
             child.kill()
-            path = last.rename(self.folder / f"failure-{seed}")
+            path = (self.folder / "last-mutation").rename(self.folder / f"failure-{seed}")
             self.failures.append(f"{path}: reading it ended the process with {child.exitcode}")
-
-
-def readers() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
-    """Return, for each kind of message from a client, valid bytes and what reads them."""
-    model = Model(mlp((5,), 3, hidden=(4,)))
-    ballots = Ballots((0,), (model.supernet(0).ranking,)).to_bytes(model.spec)
-    weights = Weights(model.initial_weights(0)).to_bytes(model.spec)
-    return {
-        "message with a ranking": (ballots, lambda raw: Ballots.from_bytes(raw, model.spec)),
-        "message with weights": (weights, lambda raw: Weights.from_bytes(raw, model.spec)),
-    }
 
 
 def mutate(folder: str, seconds: float, seed: int) -> None:
     """Mutate and read every kind of message; write counts and failures to mutations.json."""
-    home, rng, deadline = Path(folder), np.random.default_rng(seed), time.monotonic() + seconds
-    counts: Counter[str] = Counter()
-    failures: list[str] = []
-    kinds = readers()
-    others = [raw for raw, _ in kinds.values()]
-    while True:
-        for name, (raw, read) in (pair for pair in kinds.items() for _ in range(20)):
-            bad = mutated(raw, others, rng)
-            if bad in others:
-                continue
-            (home / "last-mutation").write_bytes(bad)
-            try:
-                read(bad)
-                counts[f"{name}, read"] += 1
-            except E2flError:
-                counts[f"{name}, rejected"] += 1
-            except Exception:
-                counts[f"{name}, FAILED"] += 1
-                path = home / f"failure-{seed}-{len(failures)}"
-                path.write_bytes(bad)
-                failures.append(f"{name}: {path}\n{traceback.format_exc(limit=-3)}")
-        if time.monotonic() >= deadline:
-            break
-    (home / "mutations.json").write_text(json.dumps({"counts": counts, "failures": failures}))
+    home = Path(folder)
+    outcome = campaign(10**9, seconds, seed, home / "last-mutation")
+    counts = {"mutated messages refused": outcome.refused, "accepted": outcome.accepted}
+    text = json.dumps({"counts": counts, "failures": outcome.failures})
+    (home / "mutations.json").write_text(text)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -235,20 +196,20 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def soak(seconds: float, seed: int, folder: Path) -> int:
     """Run all campaigns; returns the exit code."""
-    campaign = Campaign(folder, random.Random(seed))
+    runs = Campaign(folder, random.Random(seed))
     began = time.monotonic()
-    campaign.mutate(began + seconds / 3)
+    runs.mutate(began + seconds / 3)
     for number in itertools.count():
         if time.monotonic() >= began + seconds:
             break
-        campaign.interrupted(number // 2, kill=number % 2 == 0)
-    for what, count in sorted(campaign.counts.items()):
+        runs.interrupted(number // 2, kill=number % 2 == 0)
+    for what, count in sorted(runs.counts.items()):
         print(f"{count:8}  {what}")
     spent = time.monotonic() - began
-    print(f"{len(campaign.failures):8}  failures, in {spent:.0f} seconds (seed {seed})")
-    for failure in campaign.failures[:20]:
+    print(f"{len(runs.failures):8}  failures, in {spent:.0f} seconds (seed {seed})")
+    for failure in runs.failures[:20]:
         print(failure, file=sys.stderr)
-    return 1 if campaign.failures else 0
+    return 1 if runs.failures else 0
 
 
 def main(arguments: list[str] | None = None) -> int:

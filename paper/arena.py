@@ -22,7 +22,7 @@ from e2fl.runs.batch import compare, file_name
 from e2fl.runs.progress import Progress
 from e2fl.runs.store import PAGE, Run, read_run
 from e2fl.search.results import Result, Trial
-from e2fl.search.running import Options, search
+from e2fl.search.running import search
 from e2fl.search.space import space_of
 from paper.board import (
     DECLARED,
@@ -68,9 +68,16 @@ def tune(
     scores = method.build_algorithm().trains_scores
     rates = [rate for rate in spec["rates"] if ("score" in rate) == scores]
     level = spec.get("level", "group")
-    options = Options(trials=trials, objectives=f"{level}/mean,{level}/worst10")
-    space = space_of([*rates, *own])
-    return search({name: method}, space, [seed], options, out=out, resume=True, watcher=Progress())
+    return search(
+        {name: method},
+        space_of([*rates, *own]),
+        [seed],
+        out=out,
+        trials=trials,
+        objectives=[f"{level}/mean", f"{level}/worst10"],
+        resume=True,
+        watcher=Progress(),
+    )
 
 
 def enter(
@@ -80,7 +87,8 @@ def enter(
     (tuned,) = tune(yardstick, name, method, seeds[0], trials, out).tuned
     if tuned.chosen is None or tuned.best is None:
         raise E2flError("every trial diverged; try lower rates")
-    runs = compare({name: tuned.best}, seeds, out=out / "final", resume=True, watcher=Progress())
+    methods = {name: tuned.best}
+    runs = compare(methods, seeds, out=out / "final", resume=True, watcher=Progress()).finished()
     return tuned.chosen, [read_run(run.folder) for run in runs if run.folder is not None]
 
 
@@ -123,7 +131,7 @@ def entry_of(
     paths = [path for path in map(str, method.final) if path.startswith(KEPT)]
     figures = {path: [*method.by_seed(path).values()] for path in paths if method.by_seed(path)}
     figures["seconds"] = [float(run.summary["seconds"]["total"])]
-    chance = {key: expected.value for key, expected in method.chance.items()}
+    chance = dict(method.chance)
     settings = {
         key: float(f"{value:.4g}") if isinstance(value, float) else value
         for key, value in chosen.settings.items()

@@ -92,10 +92,11 @@ def paired(
         kept = ~both.index.get_level_values("seed").isin(ended)
         both[method] = both[method].where(kept, both[method].groupby("seed").ffill())
     both = both.dropna()
-    for number in shared_rounds(dict(both.index.get_level_values("round").value_counts()))[:1]:
-        at_last = both[both.index.get_level_values("round") == number].droplevel("round")
-        return Paired(int(number), at_last.abs() if absolute else at_last)
-    return None
+    if not len(both):
+        return None
+    number, *_ = shared_rounds(both.groupby(level="round").size())
+    at_last = both[both.index.get_level_values("round") == number].droplevel("round")
+    return Paired(number, at_last.abs() if absolute else at_last)
 
 
 def _compared(claim: Json, setting: str, rows: pd.DataFrame) -> Finding:

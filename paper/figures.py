@@ -80,7 +80,7 @@ def figure_inference(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | N
     """
     drawn: list[Json] = []
     for rule in RULES:
-        for method, start in ((rule, "random"), (f"{rule}_warm", "clustered (warm)")):
+        for method, start in ((rule, "random"), (f"{rule}_clustered", "clustered")):
             points = [
                 (everyone, part["round"], part["matched"])
                 for run in rows.loc[rows["method"] == method].drop_duplicates("seed").get("run", ())

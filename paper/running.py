@@ -1,145 +1,241 @@
-"""The command: collect runs, run what a table or figure lacks, and write the pages."""
+"""Runs of shipped experiments: planned from overrides, run, and collected into the ledger.
 
-import argparse
+Needs torch, unlike the pages: the overrides of a run are found when it is planned or collected.
+"""
+
 import hashlib
 import json
+import os
 import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from e2fl.config.overrides import seed_numbers
+import torch
+
+from e2fl.config.experiment import UNSAVED, Experiment, base_of, from_dict, with_seed
+from e2fl.config.experiment import with_whole_numbers as whole
+from e2fl.config.files import shipped
+from e2fl.config.methods import changed_where_defined
+from e2fl.config.overrides import Change, flattened, typed
+from e2fl.config.sections import SECTIONS, completed
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
-from paper.ledger import LEDGER, Json, Run, frame, merged, read_ledger
-from paper.studies import Planned, missing, study
-from paper.tables import table
+from e2fl.kernels import ENGINE_VERSION
+from e2fl.participation import PARTICIPATION
+from e2fl.runs.batch import Task, run_all
+from e2fl.runs.store import Folder, run_folders
+from e2fl.runs.watcher import Watcher, Watchers
+from e2fl.version import __version__, commit
+from paper.ledger import Json, Run, merged, read_ledger, write_ledger
+from paper.studies import Planned, needed
 
-if TYPE_CHECKING:
-    from e2fl.config.experiment import Experiment
-    from e2fl.runs.watcher import Watcher
-
+ORIGIN = "origin.json"
+DEPTH = 5  # levels of folders below a given one in which runs are searched
 LONGEST = 100  # characters of a folder's name
+KEPT = ("round", "clients", "group", "groups", "groups_are", "views", "protected", "validation")
+INFERENCE = ("matched", "purity", "adjusted_rand", "bytes", "found")
+UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
+# Settings that came after the first runs of the ledger, which lack them: stored if not the default.
+LATER = tuple(
+    f"algorithm.{name}"
+    for name in (
+        *("vote", "own_vote", "served", "reading", "finetune_epochs", "trim"),
+        "grouping.clustered",
+    )
+)
+# Settings that are gone, and the values with which leaving them out changes no result.
+GONE: dict[str, tuple[Any, ...]] = {
+    "algorithm.final_full_vote": (False,),
+    "algorithm.inference": ("threshold",),
+    "algorithm.reweighing": (False,),
+    "algorithm.restarts": (1,),
+    "algorithm.trial_rounds": (10,),
+    "algorithm.grouping.normalise": (False,),
+    "algorithm.grouping.restarts": (1, 10),
+    "algorithm.grouping.steps": (20,),
+    "algorithm.grouping.warm": (False,),
+    "participation.day": (0,),
+    "participation.hours": (12,),
+}
+# Settings that may differ between runs of one method.
+FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
 
 
-def reproduce(options: argparse.Namespace) -> int:
-    """Collect, reproduce and write, as asked for and in this order; 3: runs are still missing."""
-    if not (options.what or options.collect or options.write_docs):
-        raise ConfigError(
-            "nothing to do: name a table such as table1, or pass --collect RUNS_DIR or --write-docs"
+def planned_runs(
+    study: str,
+    changes: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
+) -> list[tuple[Planned, Experiment]]:
+    """Return the runs of a study with changes such as "rounds=20", and their experiments.
+
+    A setting of an algorithm is changed in the methods that have it; it is an error if none has it.
+    """
+    asked = typed(changes)
+    if any(change.section == "seed" for change in asked):
+        raise ConfigError("a study has several seeds: name them with --seeds, not with --set seed")
+    first = {item.label: item for item in needed(study, seeds, methods)}
+    made = changed_where_defined(
+        asked, {label: partial(_experiment_of, item) for label, item in first.items()}
+    )
+    overrides = {
+        label: overrides_of(made[label], item.experiment, item.method)
+        for label, item in first.items()
+    }
+    runs: dict[object, tuple[Planned, Experiment]] = {}
+    for item in needed(study, seeds, methods):
+        experiment = with_seed(made[item.label], item.seed)
+        run = replace(
+            item,
+            overrides=overrides[item.label],
+            rounds=experiment.rounds,
+            evaluate_every=experiment.evaluate_every,
+            changed={change.name: change.value for change in asked},
         )
-    if options.budget is not None and not options.budget >= 0:  # NaN is neither
-        raise ConfigError(f"--budget takes minutes, 0 or more, not {options.budget}")
-    options.ledger = options.ledger or LEDGER
-    if not options.collect and not options.ledger.is_dir():
-        raise ConfigError(f"there is no ledger {options.ledger}: the folder does not exist")
-    if options.collect:
-        from paper.collecting import collect, origin_here
-
-        changed, left_out = collect(options.collect, options.ledger, origin_here(options.commit))
-        print(f"{len(changed)} runs new or changed in {options.ledger}")
-        for folder in left_out:
-            print(f"left out: {folder} is no variant of a shipped experiment")
-    done = _reproduce(options) if options.what else True
-    if options.write_docs:
-        from paper.pages import write
-
-        runs = read_ledger(options.ledger)
-        if not runs:
-            raise RunError(f"the ledger {options.ledger} has no run to write pages from")
-        for path in write(runs, options.docs):
-            print(path)
-    return 0 if done else 3
+        runs[run.identity] = run, experiment
+    return list(runs.values())
 
 
-def _reproduce(options: argparse.Namespace) -> bool:
-    """Run what is missing and show the outcome; return False if runs are still missing."""
-    from e2fl.runs.progress import Progress
-    from paper.recipes import planned_runs
-
-    spec = study(options.what)
-    methods = None if options.methods is None else [m for m in options.methods.split(",") if m]
-    seeds = None if options.seeds is None else seed_numbers(options.seeds)
-    for name, values in (("methods", methods), ("seeds", seeds)):
-        if values == []:
-            raise ConfigError(f"--{name} names none; leave it out to run all of them")
-    wanted = planned_runs(options.what, options.changes, seeds, methods)
-    planned = [run for run, _ in wanted]
-    todo = missing(planned, _known(options))
-    print(f"{spec['title']}: {len(planned)} runs, {len(planned) - len(todo)} of them finished")
-    done = True
-    if todo:
-        print(f"to run:\n{listing(todo)}")
-        if options.dry_run:
-            return False
-        options.after_stop = "the same command resumes from here"
-        ids = {item.identity for item in todo}
-        lacking = [(run, experiment) for run, experiment in wanted if run.identity in ids]
-        done = run_missing(lacking, options.out, options.budget, Progress())
-    keys = {run.identity[:3] for run in planned}
-    own = [run for run in _known(options) if run.identity[:3] in keys]
-    print(shown(planned, spec["tables"], own) or f"no table has a row; runs are in {options.out}")
-    return done
+def _experiment_of(item: Planned, changes: Sequence[Change]) -> Experiment:
+    own = item.overrides | {"rounds": item.rounds, "evaluate_every": item.evaluate_every}
+    wanted = [*_changes_of(own), *changes]
+    return base_of(item.experiment, wanted).variant(item.method, wanted)
 
 
-def _known(options: argparse.Namespace) -> list[Run]:
-    """Return the runs of the ledger and those in --out."""
-    from paper.collecting import read_runs
-
-    own = read_runs(options.out) if options.out.is_dir() else []
-    return merged([*read_ledger(options.ledger), *own])
+def _changes_of(overrides: Mapping[str, Any]) -> list[Change]:
+    return [Change(tuple(key.split(".")), value) for key, value in overrides.items()]
 
 
-def listing(todo: Sequence[Planned]) -> str:
-    """Return what will be run, a line for each method."""
-    lines = []
-    for label in dict.fromkeys(item.label for item in todo):
-        items = [item for item in todo if item.label == label]
-        seeds = ", ".join(str(item.seed) for item in items)
-        ends = " or ".join(map(str, sorted({item.rounds for item in items})))
-        begun = [f"seed {item.seed} has {item.reached}" for item in items if item.reached]
-        text = f"  {label}: seeds {seeds}, to round {ends}"
-        lines.append(text + (f" ({', '.join(begun)})" if begun else ""))
-    return "\n".join(lines)
+def overrides_of(
+    experiment: Experiment, name: str, method: str, free: Iterable[str] = FREE
+) -> Json:
+    """Return the settings in which an experiment differs from a shipped one's variant."""
+    before = _flat(completed(base_of(name, ()).variant(method)))
+    after, told = _flat(completed(experiment)), _told(experiment)
+    # A section of another name, or a new one, starts empty: what is not its default is set again.
+    renamed = tuple(
+        key.removesuffix("name")
+        for key in after
+        if key.endswith(".name") and after[key] != before.get(key)
+    )
+    return {
+        key: value
+        for key, value in sorted(after.items())
+        if key not in (*UNSAID, *free)
+        and ((key in told) if key.startswith(renamed) else before.get(key) != value)
+    }
+
+
+def _told(experiment: Experiment) -> set[str]:
+    """Return the settings that are not their defaults, and the names of sections."""
+
+    def named(section: Json) -> Json:
+        parts = {key: named(part) for key, part in section.items() if isinstance(part, dict)}
+        return parts | ({"name": section["name"]} if "name" in section else {})
+
+    bare: Any = {section: named(getattr(experiment, section)) for section in SECTIONS}
+    default = _flat(completed(replace(experiment, **bare)))
+    return {
+        key
+        for key, value in _flat(completed(experiment)).items()
+        if key.endswith(".name") or default.get(key) != value
+    }
+
+
+def settings_of(experiment: Experiment) -> Json:
+    """Return all settings that decide a result, by their full names."""
+    values = _flat(completed(experiment))
+    policy = type(experiment.build_participation())
+    names = {kind: name for name, kind in PARTICIPATION.items()}
+    values["participation.name"] = names[policy]
+    bare = _flat(completed(replace(experiment, algorithm={"name": experiment.algorithm["name"]})))
+    told = {key for key in _told(experiment) if bare.get(key) != values[key]}
+    left_out = (*UNSAID, *FREE, "measures", "update_limit", "examples_limit")
+    return {
+        key: value
+        for key, value in sorted(values.items())
+        if key not in left_out and (key in told or not key.startswith(LATER))
+    }
+
+
+def current(settings: Json, prefix: str = "") -> Json:
+    """Return settings, flat or in sections, without those that are gone."""
+    kept: Json = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            kept[name] = current(value, f"{prefix}{name}.")
+        elif value not in GONE.get(f"{prefix}{name}", ()):
+            kept[name] = value
+    return kept
+
+
+def method_of(experiment: Experiment) -> str | None:
+    """Return the variant of the shipped experiment that a run was made from; None if of none.
+
+    Code that a file names is not imported to read the file.
+    """
+    if experiment.name not in shipped() or experiment.imports():
+        return None
+    base = base_of(experiment.name, ())
+    titled = (name for name in base.variants if base.variant(name).label == experiment.label)
+    method = next(titled, experiment.label)
+    try:
+        changes = _changes_of(overrides_of(experiment, experiment.name, method, ()))
+        again = base_of(experiment.name, changes).variant(method, changes)
+        again.build_algorithm()  # rejects settings that this version does not have
+    except ConfigError:
+        return None
+    same = _flat(completed(again)) | dict.fromkeys(UNSAID)
+    return method if same == _flat(completed(experiment)) | dict.fromkeys(UNSAID) else None
+
+
+def command_of(experiment: Experiment, method: str) -> str:
+    """Return the command that repeats a run, even if another command started it."""
+    words = ["e2fl", "run", experiment.name, "--algorithm", method]
+    for key, value in overrides_of(experiment, experiment.name, method, ()).items():
+        text = json.dumps(value) if isinstance(value, bool | list) else str(value)
+        words += ["--set", f"{key}={text}"]
+    return shlex.join(words)
+
+
+def _flat(experiment: Experiment) -> Json:
+    values = flattened(replace(experiment, variants={}).to_dict())
+    return {key: whole(value) for key, value in values.items() if value != {}}
 
 
 def run_missing(
-    wanted: Sequence[tuple[Planned, "Experiment"]],
+    wanted: Sequence[tuple[Planned, Experiment]],
     out: Path,
     budget: float | None = None,
-    watcher: "Watcher | None" = None,
+    watcher: Watcher | None = None,
 ) -> bool:
     """Run these into folders of their own, up to a budget of minutes; return whether all ended."""
-    from e2fl.runs.batch import Task, run_all
-    from e2fl.runs.watcher import Watcher, Watchers
-    from paper.collecting import ORIGIN, origin_here
-
-    origin = origin_here()
     tasks: dict[Task, Planned] = {}
-    folders: list[Path] = []
     reasons: list[tuple[Planned, Exception]] = []
     for planned, experiment in wanted:
         try:
-            folder = folder_of(planned, out)
-            tasks[Task(_continued(experiment, folder, origin), folder)] = planned
-            folders.append(folder)
+            tasks[_task(experiment, folder_of(planned, out))] = planned
         except RunError as error:
             reasons.append((planned, error))
+    folders = [task.folder for task in tasks]
 
     class OriginRecord(Watcher):
         """Stores the origin when a run begins; a resumed one keeps that of its first rounds."""
 
         def announce(self, number: int, total: int) -> None:
-            self.path = folders[number - 1] / ORIGIN
+            self.path = (folders[number - 1] or out) / ORIGIN
 
-        def begin(self, experiment: "Experiment", first: int, last: int) -> None:
+        def begin(self, experiment: Experiment, first: int, last: int) -> None:
             if not self.path.is_file():
-                write_text(self.path, json.dumps(origin, indent=1) + "\n")
+                write_text(self.path, json.dumps(origin_here(), indent=1) + "\n")
 
-    watchers = Watchers(OriginRecord(), watcher or Watcher())
     seconds = None if budget is None else 60 * budget
+    watchers = Watchers(OriginRecord(), watcher or Watcher())
     batch = run_all(list(tasks), budget=seconds, watcher=watchers)
     reasons += [(tasks[task], error) for task, error in batch.failed.items()]
     for planned, reason in reasons:
@@ -154,8 +250,6 @@ def folder_of(planned: Planned, out: Path) -> Path:
 
     It is one of its own if the run there was planned for more rounds.
     """
-    from e2fl.runs.store import Folder
-
     setting = ",".join(f"{key}={value}" for key, value in planned.overrides.items())
     names = (planned.experiment, setting or "as-shipped", planned.method, f"seed-{planned.seed}")
     folder = out / Path(*map(folder_name, names))
@@ -172,31 +266,133 @@ def folder_name(text: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{digest}"
 
 
-def _continued(experiment: "Experiment", folder: Path, origin: Json) -> "Experiment":
-    """Return the experiment with the evaluations of the run in the folder, if one was begun."""
-    from e2fl.runs.store import Folder
-    from paper.collecting import read_origin
-
+def _task(experiment: Experiment, folder: Path) -> Task:
+    """Return the run of a folder; one that was begun is evaluated as before."""
     if not (folder / "config.toml").is_file():
-        return experiment
-    begun, here = (read_origin(folder) or origin)["engine"], origin["engine"]
+        return Task(experiment, folder)
+    here = origin_here()["engine"]
+    begun = read_origin(folder).get("engine", here)
     if begun != here:
         what = f"{folder} was begun with engine {begun}, this is {here}"
         raise RunError(f"{what}: other bits; pass another folder with --out")
-    return replace(experiment, evaluate_every=Folder(folder).read_experiment().evaluate_every)
+    every = Folder(folder).read_experiment().evaluate_every
+    return Task(replace(experiment, evaluate_every=every), folder)
 
 
-def shown(planned: Sequence[Planned], names: Sequence[str], runs: Sequence[Run]) -> str:
-    """Return the tables of these names for runs as planned; empty if none has a row.
-
-    Settings that the user changed in all of them stand above, and in no row.
-    """
-    changes = {
-        key: value
-        for key, value in planned[0].changed.items()
-        if all(run.overrides.get(key) == value for run in planned)
+def origin_here(commit_hash: str | None = None) -> Json:
+    """Return the origin of runs of this program on this kind of machine."""
+    kind = torch.backends.cpu.get_cpu_capability()
+    return {
+        "commit": commit_hash or commit() or None,  # "-dirty" if files differ from it
+        "machine": {"instructions": kind, "cores": os.cpu_count() or 1},
+        "version": __version__,
+        "engine": ENGINE_VERSION,
     }
-    head = ", ".join(f"{key}={value}" for key, value in changes.items()) or "as shipped"
-    tables = [(name, table(name, frame(runs), changes)) for name in names] if runs else []
-    parts = [f"{name}, {head}\n{made.text}" for name, made in tables if made.rows]
-    return "\n\n".join(parts)
+
+
+def collect(folder: Path, ledger: Path, origin: Json) -> tuple[list[Run], list[Path]]:
+    """Put all runs below a folder into the ledger.
+
+    Return those that are new or changed, and the folders of runs that are no variant of a shipped
+    experiment, which the ledger does not keep. Nothing is written if one run cannot be read.
+    """
+    read = {path: read_run(path, origin) for path in run_folders(folder, DEPTH)}
+    if not read:
+        raise RunError(f"{folder} holds no run: no config.toml is in it or in the folders below")
+    known = read_ledger(ledger) if ledger.is_dir() else []
+    runs = merged([*known, *(run for run in read.values() if run is not None and run.rounds)])
+    write_ledger(runs, ledger)
+    changed = [run for run in runs if run not in known]
+    return changed, [path for path, run in read.items() if run is None]
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Return the runs in a folder that have evaluated a round of a shipped experiment."""
+    runs = [read_run(path, origin_here()) for path in run_folders(folder, DEPTH)]
+    return [run for run in runs if run is not None and run.rounds]
+
+
+def read_run(path: Path, origin: Json) -> Run | None:
+    """Return the run in a folder; None if it is no variant of a shipped experiment."""
+    files = Folder(path)
+    experiment = from_dict(current(files.read_experiment().to_dict()))
+    method = method_of(experiment)
+    if method is None:
+        return None
+    lines = [line for line in files.read_history() if "clients" in line]
+    summary = files.read_summary() if files.finished() else {}
+    if summary and (not lines or lines[-1]["clients"] != summary.get("clients")):
+        raise RunError(f"{path}: history.jsonl does not end as summary.json does")
+    try:
+        # A finished run that does not record its engine has the first one.
+        engine = {"engine": int(summary["environment"].get("engine", 1))} if summary else {}
+        made = origin | engine | read_origin(path)
+        return _run(experiment, method, lines, summary, made)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path} is not the folder of a run ({error!r}); remove it") from error
+
+
+def read_origin(path: Path) -> Json:
+    """Return what was known and stored when the run in this folder began."""
+    stored: Json = {}
+    if (path / ORIGIN).is_file():
+        stored = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
+    return {key: value for key, value in stored.items() if value is not None}
+
+
+def _run(
+    experiment: Experiment, method: str, lines: Sequence[Json], summary: Json, origin: Json
+) -> Run:
+    recorded = summary.get("environment", {}).get("commit") or origin["commit"]
+    version = summary.get("version", origin["version"])
+    command = {"command": command_of(experiment, method)}
+    return Run(
+        experiment=experiment.name,
+        method=method,
+        seed=experiment.seed,
+        overrides=overrides_of(experiment, experiment.name, method),
+        settings=settings_of(experiment),
+        planned=experiment.rounds,
+        finished=bool(summary) and summary["rounds"] == lines[-1]["round"],
+        rounds=tuple(evaluated(line) for line in lines),
+        summary={"bytes": _bytes(lines, summary), "bits": summary.get("bits", {})},
+        origin=command | origin | {"commit": recorded, "version": version},
+    )
+
+
+def evaluated(line: Json) -> Json:
+    """Return what the pages use of an evaluated round."""
+    kept = {key: line[key] for key in KEPT if line.get(key) not in (None, {})}
+    seen = line.get("metadata", {}).get("groups_seen")
+    if seen is not None and "views" in kept:
+        # The model of a group that nobody voted in is the global model again.
+        elected = {f"as_group{group}" for group in seen}
+        kept["views"] = {
+            name: view
+            for name, view in kept["views"].items()
+            if name in elected or not name.startswith("as_group")
+        }
+    kept["bytes"] = line["bytes"]
+    inference = line.get("inference")
+    if inference:
+        kept["inference"] = {key: inference[key] for key in INFERENCE if inference[key] is not None}
+        course = [
+            {"round": part["round"], "matched": part["matched"]}
+            for part in inference.get("rounds", ())
+            if part["matched"] is not None
+        ]
+        if course:
+            kept["inference"]["rounds"] = course
+    return kept
+
+
+def _bytes(lines: Sequence[Json], summary: Json) -> Json:
+    """Return the bytes that a selected client sends and receives in a round."""
+    if summary:
+        keys = [f"{way}_per_client_round" for way in ("up", "down")]
+        return {key: float(summary["bytes"][key]) for key in keys}
+    if not lines or not lines[-1]["asked"]:
+        return {}
+    asked = lines[-1]["round"] * lines[-1]["asked"]
+    totals = lines[-1]["bytes"]
+    return {f"{way}_per_client_round": totals[f"{way}_total"] / asked for way in ("up", "down")}

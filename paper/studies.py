@@ -41,6 +41,10 @@ class Planned:
         changes = ", ".join(f"{key}={value}" for key, value in own.items())
         return f"{self.method} ({changes})" if changes else self.method
 
+    def __str__(self) -> str:
+        begun = f", has {self.reached}" if self.reached else ""
+        return f"{self.label}: seed {self.seed}, to round {self.rounds}{begun}"
+
 
 def study(name: str) -> Json:
     """Return the declaration of a study."""

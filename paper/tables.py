@@ -101,20 +101,15 @@ def select(
     return frame[chosen if method is None else chosen & (frame["method"] == method)]
 
 
-def shared_rounds(seeds: Mapping[Any, int]) -> list[int]:
+def shared_rounds(seeds: "pd.Series[int]") -> list[int]:
     """Return the last round that three seeds share, and the last one, if it differs.
 
     If no three share one, it is the last round that two share, unless they have only begun.
     seeds: how many have evaluated each round.
     """
-    if not seeds:
-        return []
-    longest = max(seeds)
-    enough = [number for number, count in seeds.items() if count >= FEWEST]
-    if not enough:
-        far = {number: count for number, count in seeds.items() if number >= FAR * longest}
-        enough = [number for number, count in far.items() if count == max(far.values())]
-    return list(dict.fromkeys((max(enough), longest)))
+    far = seeds[seeds.index >= FAR * seeds.index.max()]
+    enough = seeds[seeds >= FEWEST] if seeds.max() >= FEWEST else far[far == far.max()]
+    return sorted({int(enough.index.max()), int(seeds.index.max())})
 
 
 def repeats_of(rows: pd.DataFrame, until: int = 0) -> list[Repeats]:
@@ -126,10 +121,10 @@ def repeats_of(rows: pd.DataFrame, until: int = 0) -> list[Repeats]:
         return []
     early = rows if not until else rows[rows["round"] <= until]
     counted = pd.concat([early, rows[~rows["seed"].isin(early["seed"])]])
-    seeds = counted.groupby("round")["seed"].agg(list)
+    seeds = counted.groupby("round")["seed"]
     return [
-        Repeats(rows[rows["seed"].isin(seeds[number])], number)
-        for number in shared_rounds(dict(seeds.map(len)))
+        Repeats(rows[rows["seed"].isin(seeds.get_group(number))], number)
+        for number in shared_rounds(seeds.size())
     ]
 
 

@@ -68,14 +68,6 @@ def test_a_fraction_of_clients_is_drawn_at_random():
     assert len(draws) > 5
 
 
-@pytest.mark.parametrize(
-    "settings", [{"place": "middle"}, {"groups": 0}, {"clients": 0}, {"fraction": 1.0}]
-)
-def test_settings_must_make_sense(settings):
-    with pytest.raises(ConfigError, match=f"attack.{next(iter(settings))}"):
-        Attack(**settings)
-
-
 def test_somebody_must_be_honest():
     with pytest.raises(ConfigError, match="honest"):
         Attack(groups=3, clients=9).attackers(POPULATION, 0)
@@ -158,6 +150,30 @@ def test_malicious_clients_are_shown_apart(toy, algorithm, name):
     same = all(np.array_equal(before[key][layer], after[key][layer]) for layer in before[key])
     # A claim of many examples is counted as what the largest client has: here, all have as many.
     assert same is (name not in moves or name == "claim")
+
+
+@pytest.mark.parametrize("name", ["boundary_swap", "reverse", "label_flip"])
+def test_an_attack_changes_no_more_of_a_mask_than_the_certified_influence(toy, name):
+    first = replace(toy, rounds=1, algorithm={"name": "e2fl", "clients_per_round": 8})
+    clean, attacked = (
+        run_experiment(replace(first, attack={"name": kind})) for kind in ("none", name)
+    )
+    certified = clean.history[-1]["influence"]
+    before, after = (run.state for run in (clean, attacked))
+    votes = {"global": (certified["global"], before.global_ranking, after.global_ranking)}
+    for group, (key, own) in enumerate(certified["groups"].items()):
+        votes[key] = own, before.groups[group], after.groups[group]
+    changed = {key: exchanged(one, other) for key, (_, one, other) in votes.items()}
+    assert changed["global"] > 0
+    for key, (own, *_) in votes.items():  # of one client in its group, of one group in the whole
+        assert changed[key] <= own["mask"]
+
+
+def exchanged(before, after):
+    """The percentage of kept edges that are kept no longer."""
+    masks = mask_layers(before, 0.5), mask_layers(after, 0.5)
+    lost = sum((masks[0][layer] & ~masks[1][layer]).sum() for layer in before)
+    return 100 * lost / sum(mask.sum() for mask in masks[0].values())
 
 
 def test_an_attacked_run_that_is_resumed_equals_one_that_never_stopped(toy, tmp_path):

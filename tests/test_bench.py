@@ -95,8 +95,7 @@ def test_the_quick_form_measures_everything(
 def test_mutated_messages_are_rejected_and_counted(tmp_path: Path) -> None:
     mutate(str(tmp_path), 0.0, 1)
     shown = json.loads((tmp_path / "mutations.json").read_text())
-    rejected = [count for what, count in shown["counts"].items() if what.endswith("rejected")]
-    assert sum(rejected) > 30
+    assert shown["counts"]["mutated messages refused"] > 300
     assert shown["failures"] == []
 
 

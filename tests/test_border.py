@@ -192,7 +192,7 @@ def test_a_mistake_in_a_participation_policy_is_named_by_a_run_and_by_the_contra
 
 def test_clients_that_are_away_cannot_be_chosen():
     policy = derived(Uniform, choose=lambda *_: list(range(8)))(away=0.5)
-    with pytest.raises(ConfigError, match="not among those that are present"):
+    with pytest.raises(ConfigError, match="not among those present"):
         Problem(FedAvg(clients_per_round=4), participation=policy).server(
             Problem(FedAvg()).federation(), 1
         ).ask()

@@ -30,7 +30,7 @@ def test_a_file_is_replaced_in_one_step(tmp_path):
     [
         (errno.ENOSPC, "the disk is full; free some space"),
         (errno.EACCES, "permission denied"),
-        (errno.EROFS, "read-only"),
+        (errno.EROFS, "Read-only .* choose another place"),
         (errno.EIO, "check the disk"),
     ],
 )
@@ -46,10 +46,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, number, words):
 
 def test_a_folder_in_the_way_is_named(tmp_path):
     (tmp_path / "summary.json" / "inner").mkdir(parents=True)
-    with pytest.raises(
-        StorageError,
-        match=r"summary\.json: something of that name is in the way; remove or rename it",
-    ):
+    with pytest.raises(StorageError, match=r"summary\.json: it is a folder"):
         write_text(tmp_path / "summary.json", "text")
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
 

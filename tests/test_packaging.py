@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2fl.version import __version__
+from hatch_build import LINK, address, readme_for_index
 
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -50,6 +51,23 @@ def test_the_tests_do_not_install_ray_and_trackers() -> None:
     (extras,) = re.findall(r"^EXTRAS := (.*)$", makefile, re.M)
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras.split(",")) <= set(known["optional-dependencies"]) - {"ray", "track"}
+
+
+def test_the_readme_on_an_index_has_no_relative_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They break there: links lead to the repository that built it, or there are none."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    paths = [path for _, _, path in LINK.findall(text)]
+    assert all((ROOT / path).exists() for path in paths)
+    for name, value in (("SERVER_URL", "https://github.com"), ("REPOSITORY", "o/r")):
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    made = readme_for_index(text, address(), "1.2.3")
+    assert all(f"(https://github.com/o/r/blob/v1.2.3/{path})" in made for path in paths[:1])
+    assert "![The report of the demo](https://github.com/o/r/raw/v1.2.3/docs/report.png)" in made
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    plain = readme_for_index(text, address(), "1.2.3")
+    assert not LINK.findall(made)
+    assert not LINK.findall(plain)
+    assert "All results, also" in plain
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2fl.algorithms import ALGORITHMS
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, RunError
 from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform
@@ -76,38 +75,10 @@ def test_clients_are_away_as_often_as_said():
     assert drawn(Everyone(), 3) == list(range(30))
 
 
-@pytest.mark.parametrize("groups", [2, 3, 7, 10])
-@pytest.mark.parametrize(("day", "hours"), [(3, 8.0), (12, 16.0), (24, 8.0), (30, 2.4)])
-def test_every_day_is_alike_and_every_group_has_its_hours(groups, day, hours):
-    population = Population({group: group for group in range(groups)}, groups)
-    policy = Everyone(day=day, hours=hours)
-    days = [
-        [policy.present(population, first + hour, 0) for hour in range(day)]
-        for first in range(0, 9 * day, day)
-    ]
-    assert all(later == days[0] for later in days)
-    present = Counter(client for clients in days[0] for client in clients)
-    assert all(abs(present[group] - day * hours / 24) < 1 for group in range(groups))
-
-
-def test_where_a_client_lives_does_not_depend_on_what_the_server_knows_of_groups():
-    policy, somewhere = Everyone(day=24, hours=6, away=0.2), dict.fromkeys(range(30), 1)
-    for r in range(1, 25):
-        assert drawn(policy, round_number=r) == drawn(policy, round_number=r, groups=somewhere)
-
-
-def test_who_declares_no_group_lives_anywhere():
-    ungrouped = Population(dict.fromkeys(range(200)))
-    here = [len(Uniform(day=24, hours=6).present(ungrouped, r, 0)) for r in range(24)]
-    assert 20 < min(here) <= max(here) < 80  # about 50 at any hour
-    assert Uniform(day=24).present(ungrouped, 1, 0) != Uniform(day=24).present(ungrouped, 1, 1)
-
-
 AWAY = {"name": "by_group", "away": 0.4}
 ASKED_WITHOUT_A_DRAW = {
     "afl": ({"name": "afl"}, 1),
     "clustering": ({"name": "e2fl", "grouping": {"name": "rank_clustering", "groups": 2}}, 0),
-    "final_full_vote": ({"name": "e2fl", "final_full_vote": True, "clients_per_round": 4}, 7),
 }
 
 
@@ -134,24 +105,11 @@ def server_of(experiment):
     )
 
 
-def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
-    """After a trial of IFCA, groups among the models of one start say nothing about others."""
-    ifca = {"name": "ifca", "groups": 2, "restarts": 2, "trial_rounds": 1, "clients_per_round": 2}
-    server = server_of(replace(toy, algorithm=ifca, participation={"name": "by_group"}))
-    chosen = replace(server.state, assigned={0: 0, **dict.fromkeys(range(1, 8), 1)})
-    for rounds, alone in ((0, True), (1, False)):  # in a trial, and at its end
-        server.done = replace(server.done, state=replace(chosen, rounds=rounds))
-        assert all(0 in server.ask_of(r).clients for r in range(2, 22)) is alone
-
-
 def test_a_policy_has_a_known_name_and_settings_of_its_own(toy):
     for wrong, words in (
         ({"name": "bygroup"}, "did you mean 'by_group'"),
-        ({"name": "uniform", "seats": 2}, "no setting 'seats'; known: away, day, hours"),
+        ({"name": "uniform", "seats": 2}, "no setting 'seats'; known: away"),
         ({"seats": 2}, "no setting 'seats'"),
-        ({"away": 1.0}, r"participation\.away must be"),
-        ({"day": -1}, r"participation\.day must be"),
-        ({"hours": 0}, r"participation\.hours must be"),
     ):
         with pytest.raises(ConfigError, match=words):
             replace(toy, participation=wrong).build_participation()
@@ -179,7 +137,7 @@ def test_the_recommended_settings_are_those_that_can_be_spelled_out(toy):
         assert not same(steady, run_experiment(paper).state.smooth_groups)
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"afl", "local"}))
+@pytest.mark.parametrize("name", ["fedavg", "ifca", "groupavg", "e2fl", "frl"])
 def test_declared_groups_have_their_seats_with_every_algorithm(toy, name):
     seats = {"name": "by_group"}
     algorithm = {"name": name, "clients_per_round": 2}
@@ -190,7 +148,7 @@ def test_declared_groups_have_their_seats_with_every_algorithm(toy, name):
 
 
 def test_a_run_without_any_client_present_says_so(toy):
-    away = {"name": "uniform", "day": 1000, "hours": 0.001}  # one round of a thousand, if at all
+    away = {"name": "uniform", "away": 1 - 1e-12}
     with pytest.raises(RunError, match="no client was asked"):
         run_experiment(replace(toy, rounds=3, participation=away))
 

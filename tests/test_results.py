@@ -10,7 +10,7 @@ from torch import nn
 import e2fl
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fedavg import FedAvg
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, E2flWarning
 from e2fl.grouping import LowestLoss
 from e2fl.results import frame
 from e2fl.testing.toy import Toy
@@ -119,8 +119,8 @@ def test_a_notebook_sees_short_words_tables_and_plots(toy, tmp_path):
     assert run.clients["accuracy"].mean() == pytest.approx(run.summary["clients"]["mean"])
     both = e2fl.compare(toy, ["fedavg", "e2fl"], seeds=[0, 1], rounds=2, out=tmp_path / "both")
     assert repr(both) == "<e2fl.Comparison of fedavg, e2fl; seeds 0, 1>"
-    assert len(both.history) == len(both) == len(both.table) == 4
-    assert set(both.clients["algorithm"]) == {"fedavg", "e2fl"}
+    assert len(both) == len(both.table) == 4
+    assert set(both.table["algorithm"]) == {"fedavg", "e2fl"}
     assert "±" in str(both)
     assert str(both).endswith("2 seeds (0, 1): mean ± standard deviation")
     assert "1 seed (0)" in str(e2fl.Comparison(both.runs[:2]))
@@ -141,6 +141,14 @@ def test_progress_is_drawn_in_notebooks_and_can_be_turned_off(toy, monkeypatch, 
     monkeypatch.setitem(sys.modules, "ipykernel", object())
     e2fl.run(toy, rounds=2, out=tmp_path / "bar")
     assert "2/2" in capsys.readouterr().err
+
+
+def test_a_comparison_warns_of_a_method_that_cannot_start_and_has_the_others(toy):
+    with pytest.warns(E2flWarning, match="ifca, seed 0: algorithm.groups is 99"):
+        compared = e2fl.compare(toy, ["ifca", "fedavg"], rounds=1, algorithm={"groups": 99})
+    assert [run.label for run in compared] == ["fedavg"]
+    with pytest.raises(ConfigError, match="99"):
+        e2fl.compare(toy, ["ifca"], rounds=1, algorithm={"groups": 99})
 
 
 @pytest.mark.parametrize(

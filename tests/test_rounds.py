@@ -20,7 +20,7 @@ def test_an_algorithm_must_name_its_types():
 
     with pytest.raises(ConfigError, match=r"derive it from Algorithm\[State, Down, Up, Served\]"):
         types_of(Untyped)
-    with pytest.raises(ConfigError, match="as Up; it must be a Message"):
+    with pytest.raises(ConfigError, match="the last three are messages"):
         types_of(Unsendable)
     types = types_of(FedAvg)
     assert (types.state, types.down, types.up, types.served) == (Shared, Weights, Update, Weights)

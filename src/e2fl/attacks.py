@@ -9,20 +9,19 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from typing_extensions import Doc
 
+from e2fl.construct import Checked, Limits
 from e2fl.data.federated import Client, ClientId, Population
-from e2fl.errors import ConfigError, require_setting
+from e2fl.errors import ConfigError
 from e2fl.models import Params
 from e2fl.randomness import stream
 from e2fl.rankings.messages import Invitation
 from e2fl.rankings.order import Ranking, Ranks, dropped, footrule, mask_layers
 from e2fl.rankings.votes import elect
-
-PLACES = ("smallest", "random", "largest")
 
 
 @dataclass(frozen=True)
@@ -35,30 +34,32 @@ class Collusion:
     share: float  # of the global vote that these clients hold
     keep: float
 
+    @property
+    def ballots(self) -> list[Ranking]:
+        """The honest rankings of these clients; none if replies hold no rankings."""
+        replies = self.replies.values()
+        return [ranking for reply in replies for ranking in getattr(reply, "rankings", ())]
+
 
 @dataclass(frozen=True)
-class Attack:
+class Attack(Checked):
     """No attack: those who would attack are honest, and are left out of measures all the same.
 
     The base of every attack. Fields are settings.
     """
 
-    place: Annotated[str, Doc("the groups they are in: smallest, random or largest")] = "smallest"
-    groups: Annotated[int, Doc("number of groups with malicious clients")] = 1
-    clients: Annotated[int, Doc("malicious clients in each of these groups")] = 1
+    section: ClassVar[str] = "attack"
+
+    place: Annotated[
+        Literal["smallest", "random", "largest"], Doc("the groups that malicious clients are in")
+    ] = "smallest"
+    groups: Annotated[int, Doc("number of groups with malicious clients"), Limits(least=1)] = 1
+    clients: Annotated[int, Doc("malicious clients in each of these groups"), Limits(least=1)] = 1
     fraction: Annotated[
-        float, Doc("share of all clients that is malicious, drawn at random; 0: by place")
+        float,
+        Doc("share of all clients that is malicious, drawn at random; 0: by place"),
+        Limits(least=0, below=1),
     ] = 0.0
-
-    def __post_init__(self) -> None:
-        self.require(self.place in PLACES, "place", " or ".join(PLACES))
-        self.require(self.groups >= 1, "groups", "at least 1")
-        self.require(self.clients >= 1, "clients", "at least 1")
-        self.require(0 <= self.fraction < 1, "fraction", "at least 0 and below 1")
-
-    def require(self, allowed: bool, setting: str, rule: str) -> None:
-        """Raise `ConfigError` unless a setting is allowed."""
-        require_setting(allowed, f"attack.{setting}", rule, getattr(self, setting))
 
     def attackers(self, population: Population, seed: int) -> frozenset[ClientId]:
         """Return the malicious clients; the same for every attack with the same placement."""
@@ -148,14 +149,25 @@ class Reverse(Attack):
     """The reverse of the ranking that the malicious clients would honestly elect."""
 
     def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
-        estimate = _estimate(known)
-        return _with_ranking(
-            known, {layer: len(rank) - 1 - rank for layer, rank in estimate.items()}
-        )
+        ballots = known.ballots
+        if not ballots:
+            return known.replies
+        ranking = {
+            layer: self.changed(rank, known, [ballot[layer] for ballot in ballots], layer)
+            for layer, rank in elect(ballots).items()
+        }
+        return {
+            client: replace(reply, rankings=(ranking,) * len(reply.rankings))
+            for client, reply in known.replies.items()
+        }
+
+    def changed(self, rank: Ranks, known: Collusion, honest: Sequence[Ranks], layer: str) -> Ranks:
+        """Return what is sent for a layer. rank: what they would elect by their honest ballots."""
+        return len(rank) - 1 - rank
 
 
 @dataclass(frozen=True)
-class BoundarySwap(Attack):
+class BoundarySwap(Reverse):
     """Edges just below the cut between dropped and kept edges change places with those just above.
 
     Of their honest vote, the edges nearest below the cut get the highest ranks, and the nearest
@@ -166,15 +178,17 @@ class BoundarySwap(Attack):
         bool, Doc("move no edge further than honest training does, in sum over a layer")
     ] = False
 
-    def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
-        limits = _honest_distance(known) if self.stealth else {}
-        return _with_ranking(
-            known,
-            {
-                layer: _swapped(rank, known, limits.get(layer))
-                for layer, rank in _estimate(known).items()
-            },
-        )
+    def changed(self, rank: Ranks, known: Collusion, honest: Sequence[Ranks], layer: str) -> Ranks:
+        edges, cut = len(rank), dropped(len(rank), known.keep)
+        share = min(known.share, 0.5)
+        most = min(round(edges / 2 * share / (1 - share)), cut, edges - cut)
+        if self.stealth and known.invitation is not None:
+            start = known.invitation.ranking[layer]
+            limit = max(footrule(ballot, start) for ballot in honest)
+            # The distance grows with the number of edges.
+            counts = range(1, most + 1)
+            most = bisect_right(counts, limit, key=lambda c: footrule(_swap(rank, cut, c), rank))
+        return _swap(rank, cut, most)
 
 
 @dataclass(frozen=True)
@@ -208,48 +222,6 @@ ATTACKS: Mapping[str, type[Attack]] = {
     "scale": Scale,
     "claim": Claim,
 }
-
-
-def _ballots(known: Collusion) -> list[Ranking]:
-    """Return the honest rankings of the malicious clients; none if replies hold no rankings."""
-    return [
-        ranking for reply in known.replies.values() for ranking in getattr(reply, "rankings", ())
-    ]
-
-
-def _estimate(known: Collusion) -> Ranking:
-    ballots = _ballots(known)
-    return elect(ballots) if ballots else {}
-
-
-def _with_ranking(known: Collusion, ranking: Ranking) -> Mapping[ClientId, Any]:
-    """Return the replies with this ranking in place of each honest one."""
-    if not ranking:
-        return known.replies
-    return {
-        client: replace(reply, rankings=tuple(ranking for _ in reply.rankings))
-        for client, reply in known.replies.items()
-    }
-
-
-def _honest_distance(known: Collusion) -> dict[str, int]:
-    """Return how far honest training moves a ranking at most, by layer."""
-    start = known.invitation.ranking if known.invitation else {}
-    return {
-        layer: max(footrule(ballot[layer], rank) for ballot in _ballots(known))
-        for layer, rank in start.items()
-    }
-
-
-def _swapped(rank: Ranks, known: Collusion, limit: int | None) -> Ranks:
-    """Return ranks with as many edges swapped across the cut as share and limit allow."""
-    edges, cut = len(rank), dropped(len(rank), known.keep)
-    share = min(known.share, 0.5)
-    most = min(round(edges / 2 * share / (1 - share)), cut, edges - cut)
-    if limit is not None:  # the distance grows with the number of edges
-        counts = range(1, most + 1)
-        most = bisect_right(counts, limit, key=lambda c: footrule(_swap(rank, cut, c), rank))
-    return _swap(rank, cut, most)
 
 
 def _swap(rank: Ranks, cut: int, count: int) -> Ranks:

@@ -52,25 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "threads"
         )
     except KeyboardInterrupt:
-        print(f"e2fl: stopped{_how_to_continue(options)}", file=sys.stderr)
+        place = getattr(options, "folder", None)
+        again = f"e2fl resume {shlex.quote(str(place))} (or the same with --resume)"
+        remark = None if place is None else f"continue with: {again}"
+        remark = getattr(options, "after_stop", remark)
+        print("e2fl: stopped" + ("" if remark is None else f"; {remark}"), file=sys.stderr)
         return 130
 
 
 def _fail(message: str) -> int:
     print(f"e2fl: {message}", file=sys.stderr)
     return 2
-
-
-def _how_to_continue(options: argparse.Namespace) -> str:
-    """Return what to do after Ctrl-C: for commands with a folder, or with a remark of their own."""
-    place, remark = getattr(options, "folder", None), getattr(options, "after_stop", None)
-    if remark is not None:
-        return f"; {remark}"
-    return (
-        ""
-        if place is None
-        else f"; continue with: e2fl resume {shlex.quote(str(place))} (or the same with --resume)"
-    )
 
 
 if __name__ == "__main__":

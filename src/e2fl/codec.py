@@ -5,18 +5,18 @@ path. The type of every part comes from the annotation of its field, never from 
 """
 
 import dataclasses
+import hashlib
 import json
 import types
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import numpy as np
 
 from e2fl.construct import fields_of, settings_of
 from e2fl.errors import reason_of
-from e2fl.files import opened, parse, replacing, sha256
+from e2fl.files import parse, regular, replacing
 
 if TYPE_CHECKING:  # what holds no arrays needs no torch
     from torch import Tensor
@@ -26,7 +26,6 @@ Arrays = dict[str, "Tensor"]
 ARRAY = "$array"  # the key of a reference to an array
 METADATA = "e2fl"  # the entry in the metadata of a file
 LARGEST = 16 * 2**30  # bytes of a file with arrays
-HEADER = 100_000_000  # bytes of its header, as safetensors limits it
 
 
 def encode(value: Any, arrays: Arrays, path: str = "state") -> Any:
@@ -132,8 +131,8 @@ def unpack(raw: bytes, kind: Any) -> Any:
     """Return what `pack` was given."""
     from safetensors.torch import load
 
-    text = _header(BytesIO(raw), len(raw))["__metadata__"][METADATA]
-    return decode(json.loads(text), kind, load(raw))
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    return decode(json.loads(header["__metadata__"][METADATA]), kind, load(raw))
 
 
 def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
@@ -148,35 +147,22 @@ def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
 
 def load_tensors(path: Path) -> tuple[Arrays, str]:
     """Return what `save_tensors` wrote; `OSError` or `ValueError` if the file is damaged."""
-    from safetensors.torch import load
+    from safetensors import safe_open
 
-    with opened(path, LARGEST) as (file, size):
-        try:
-            header = _header(file, size)
-            metadata = parse(json.loads, header["__metadata__"][METADATA])
-            text, recorded = metadata["text"], metadata["sha256"]
-            file.seek(0)
-            tensors: Arrays = load(file.read(size))
-        except Exception as error:  # safetensors raises what its parts raise
-            raise ValueError(f"it is not a file of arrays ({reason_of(error)})") from error
+    regular(path, LARGEST)
+    try:
+        with safe_open(path, "pt") as file:  # it checks the header before anything else is read
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            stored = parse(json.loads, file.metadata()[METADATA])
+        text, recorded = stored["text"], stored["sha256"]
+    except Exception as error:  # safetensors raises what its parts raise
+        raise ValueError(f"it is not a file of arrays ({reason_of(error)})") from error
     if recorded != _digest(tensors, text):
         raise ValueError("it does not match its checksum")
     return tensors, text
 
 
-def _header(file: BinaryIO, size: int) -> dict[str, Any]:
-    """Return the header of a file if its arrays fill the file: nothing else is read."""
-    length = int.from_bytes(file.read(8), "little")
-    if length > min(HEADER, size):
-        raise ValueError("its header is too large")
-    header: dict[str, Any] = parse(json.loads, file.read(length).decode())
-    arrays = [entry for name, entry in header.items() if name != "__metadata__"]
-    if 8 + length + max((entry["data_offsets"][1] for entry in arrays), default=0) != size:
-        raise ValueError("its arrays do not fill it")
-    return header
-
-
 def _digest(tensors: Arrays, text: str) -> str:
     from safetensors.torch import save
 
-    return sha256(save(tensors) + text.encode())
+    return hashlib.sha256(save(tensors) + text.encode()).hexdigest()

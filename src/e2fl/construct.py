@@ -4,26 +4,22 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import math
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import Doc
 
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import ConfigError, RunError, require_setting
 
 # Names of settings in other libraries, and ours.
-_SYNONYMS = (
-    "lr=learning_rate rate=learning_rate bs=batch_size batch=batch_size wd=weight_decay "
-    "n_clients=clients num_clients=clients num_rounds=rounds n_rounds=rounds local_epochs=epochs "
-    "num_epochs=epochs random_state=seed participants=clients_per_round n_groups=groups "
-    "num_groups=groups sparsity=keep"
-)
-SYNONYMS = dict(pair.split("=") for pair in _SYNONYMS.split())
-
+SYNONYMS = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay", "random_state": "seed"}
 
 importable: frozenset[str] | None = None  # the only names that are imported; None: any
 
@@ -40,25 +36,48 @@ def importing_only(names: Iterable[str]) -> Iterator[None]:
 
 
 def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
-    """Return the entry of this name, or import "module:name" if it is of the same kind."""
+    """Return the entry of this name, or import "module:name" if it is of the same kind.
+
+    The module may be a file, as in "mine.py:name", and in a folder, as in "code/mine.py:name".
+    """
     if ":" not in name:
         if name not in registry:
             raise ConfigError(f"there is no {what} '{name}'{did_you_mean(name, registry)}")
         return registry[name]
-    module, _, attribute = name.partition(":")
-    if importable is not None and name not in importable and not module.startswith("e2fl."):
+    if importable is not None and name not in importable and not is_shipped(name):
         raise RunError(
             f"{what} '{name}' is code that would be imported and run; if you trust {name}, "
             "pass --trust"
         )
+    place, _, attribute = name.rpartition(":")
     try:
-        imported = getattr(importlib.import_module(module), attribute)
+        module = _imported(place)
+        imported = getattr(module, attribute)
     except Exception as error:  # the user's own file may raise anything when it is imported
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{what} '{name}' cannot be imported: {reason}") from error
-    if not _is_of_kind(imported, module, list(registry.values())):
+    if not _is_of_kind(imported, module.__name__, list(registry.values())):
         raise ConfigError(f"{what} '{name}' is not a class or function of the right kind")
     return imported
+
+
+def is_shipped(name: str) -> bool:
+    """Return whether a name such as "module:name" is in this package."""
+    return re.fullmatch(r"e2fl(\.\w+)+:\w+", name) is not None
+
+
+def _imported(place: str) -> types.ModuleType:
+    """Import a module by its name, or by its file; its folder is searched after everything else."""
+    path = Path(place.removesuffix(".py"))
+    folder = path.parent.resolve()
+    if not folder.is_dir() or place == path.name:  # of another machine, or by its name
+        return importlib.import_module(path.name)
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    module = importlib.import_module(path.name)
+    if folder not in Path(module.__file__ or "/").resolve().parents:
+        raise ImportError(f"{path.name} is also the name of {module.__file__}; rename yours")
+    return module
 
 
 def _is_of_kind(imported: Any, module: str, known: list[Any]) -> bool:
@@ -111,12 +130,58 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
 
 
 @dataclasses.dataclass(frozen=True)
+class Limits:
+    """The numbers that a setting may have, beside its help: `Annotated[float, Limits(least=0)]`.
+
+    Numbers that are not finite are never allowed.
+    """
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+
+    def allow(self, value: float) -> bool:
+        """Return whether a number is within the limits."""
+        inside = self.least <= value <= self.most and self.above < value < self.below
+        return inside and math.isfinite(value)
+
+    def __str__(self) -> str:
+        names = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
+        limits = [(words, getattr(self, name)) for name, words in names.items()]
+        words = [f"{words} {limit}" for words, limit in limits if math.isfinite(limit)]
+        return " and ".join(words) or "a finite number"
+
+
+class Checked:
+    """A base of dataclasses whose settings are checked against their limits and choices."""
+
+    section: ClassVar[str]  # where a configuration has these settings
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        for name, setting in settings_of(kind).items():
+            value = getattr(self, name)
+            if get_origin(setting.type) is Literal:
+                fit(value, setting.type, f"{self.section}.{name}")
+            numbers = value if isinstance(value, tuple) else (value,)
+            limits = setting.limits
+            allowed = limits is None or all(n is None or limits.allow(n) for n in numbers)
+            self.require(allowed, name, str(limits))
+
+    def require(self, allowed: bool, setting: str, rule: str) -> None:
+        """Raise `ConfigError` unless a setting is allowed; `rule` says what it must be."""
+        require_setting(allowed, f"{self.section}.{setting}", rule, getattr(self, setting))
+
+
+@dataclasses.dataclass(frozen=True)
 class Setting:
     """A setting of a class or function: its type, its default if it has one, and its help."""
 
     type: Any
     default: Any
     help: str
+    limits: Limits | None = None
 
     @property
     def required(self) -> bool:
@@ -129,27 +194,45 @@ def settings_of(make: Callable[..., Any]) -> Mapping[str, Setting]:
     """Return the settings of a class or function, in the order of their definition.
 
     They are the fields of a dataclass, or the keyword-only arguments of anything else. The help
-    is the `Doc` in the annotation of a field; a field that a subclass declares again keeps it.
+    is the `Doc` in the annotation of a field; a field that a subclass declares again keeps it, and
+    its limits.
     """
-    fields = dataclasses.is_dataclass(make)
+    defaults: dict[str, Any] = {}
     annotated: Any = make
-    if isinstance(make, type) and not fields:
-        annotated = make.__init__  # type: ignore[misc]  # of this class, not of a subclass
     try:
-        owners = reversed(annotated.__mro__) if fields else (annotated,)
-        helps = {
-            name: part.documentation
+        owners: tuple[Any, ...] = (make,)
+        if dataclasses.is_dataclass(make):
+            owners = tuple(reversed(annotated.__mro__))
+            for field in dataclasses.fields(make):
+                factory = field.default_factory
+                if field.init:
+                    default = field.default if factory is dataclasses.MISSING else factory()
+                    defaults[field.name] = default
+        else:
+            if isinstance(make, type):
+                annotated = make.__init__  # type: ignore[misc]  # of this class, not of a subclass
+                owners = (annotated,)
+            for argument in inspect.signature(make).parameters.values():
+                if argument.kind is argument.KEYWORD_ONLY:
+                    required = argument.default is argument.empty
+                    defaults[argument.name] = dataclasses.MISSING if required else argument.default
+        parts = {
+            (name, type(part)): part
             for owner in owners
             for name, kind in get_type_hints(owner, include_extras=True).items()
             for part in getattr(kind, "__metadata__", ())
-            if isinstance(part, Doc)
         }
-        hints, defaults = get_type_hints(annotated), _defaults(make)
+        hints = get_type_hints(annotated)
     except (TypeError, ValueError, NameError) as error:  # built in, or unknown types
         name = getattr(make, "__name__", make)
         raise ConfigError(f"the settings of {name} cannot be read: {error}") from error
     return {
-        name: Setting(hints.get(name, Any), default, helps.get(name, ""))
+        name: Setting(
+            hints.get(name, Any),
+            default,
+            parts.get((name, Doc), Doc("")).documentation,
+            parts.get((name, Limits)),
+        )
         for name, default in defaults.items()
     }
 
@@ -159,50 +242,30 @@ def fields_of(make: Callable[..., Any]) -> Mapping[str, Any]:
     return {name: setting.type for name, setting in settings_of(make).items()}
 
 
-def _defaults(make: Callable[..., Any]) -> dict[str, Any]:
-    """Return the default of each setting, or MISSING."""
-    if dataclasses.is_dataclass(make):
-        return {
-            field.name: field.default
-            if field.default_factory is dataclasses.MISSING
-            else field.default_factory()
-            for field in dataclasses.fields(make)
-            if field.init
-        }
-    arguments = inspect.signature(make).parameters.values()
-    return {
-        argument.name: dataclasses.MISSING
-        if argument.default is argument.empty
-        else argument.default
-        for argument in arguments
-        if argument.kind is argument.KEYWORD_ONLY
-    }
-
-
 def fit(value: Any, kind: Any, where: str) -> Any:
     """Return the value if it is of this type; an integer may be a float, a list a tuple."""
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        if value not in inner:
-            raise ConfigError(f"{where} must be one of {', '.join(map(str, inner))}, not {value!r}")
-        return value
-    choices = inner if origin in (Union, types.UnionType) else (kind,)
-    if value is None and type(None) in choices:
-        return None
-    choices = tuple(choice for choice in choices if choice is not type(None))
-    if len(choices) > 1 or choices != (kind,):
-        for choice in choices:
+    if origin in (Union, types.UnionType):
+        for choice in inner:
             with suppress(ConfigError):
                 return fit(value, choice, where)
+        described = " or ".join(_described(choice) for choice in inner if choice is not type(None))
+    elif origin is Literal:
+        if value in inner:
+            return value
+        described = f"one of {', '.join(map(str, inner))}"
     elif origin is tuple and isinstance(value, list | tuple):
-        if len(inner) == 2 and inner[1] is not Ellipsis and len(value) != 2:
-            raise ConfigError(f"{where} needs two values, not {len(value)}")
-        return tuple(fit(part, inner[0], where) for part in value)
+        fixed = Ellipsis not in inner
+        if fixed and len(value) != len(inner):
+            raise ConfigError(f"{where} needs {len(inner)} values, not {len(value)}")
+        kinds = inner if fixed else inner[:1] * len(value)
+        return tuple(fit(part, one, where) for part, one in zip(value, kinds, strict=True))
     elif kind is float and type(value) is int:
         return float(value)
     elif kind is Any or (isinstance(value, origin or kind) and (kind, type(value)) != (int, bool)):
         return value
-    described = " or ".join(map(_described, choices))
+    else:
+        described = _described(kind)
     raise ConfigError(f"{where} must be {described}, not {value!r}")
 
 

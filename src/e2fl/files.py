@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -20,21 +20,9 @@ from e2fl.errors import StorageError, reason_of
 PARTIAL = ".partial"  # ends the name of a file that is not complete
 LARGEST = 256 * 2**20  # bytes of a file of text
 
-_IN_THE_WAY = "something of that name is in the way; remove or rename it"
+_FULL = "the disk is full; free some space"
 _DENIED = "permission denied; change the permissions, or choose another place"
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full; free some space",
-    errno.EDQUOT: "the disk quota is used up; free some space",
-    errno.EFBIG: "the file would be too large for this file system; choose another place",
-    errno.ENOENT: "its folder was removed; restore it, or choose another place",
-    errno.ENOTDIR: "part of the path is a file, not a folder; choose another place",
-    errno.EISDIR: _IN_THE_WAY,
-    errno.ENOTEMPTY: _IN_THE_WAY,
-    errno.EEXIST: _IN_THE_WAY,
-    errno.EACCES: _DENIED,
-    errno.EPERM: _DENIED,
-    errno.EROFS: "the file system is read-only; choose another place",
-}
+_REMEDIES = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED}
 
 
 @contextmanager
@@ -50,9 +38,9 @@ def replacing(path: Path) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             remove(partial)
             yield partial
-            _sync(partial)
+            sync(partial)
             os.replace(partial, path)
-            _sync(path.parent)
+            sync(path.parent)
     except BaseException:
         remove(partial)
         raise
@@ -67,9 +55,8 @@ def writing(path: Path) -> Iterator[None]:
         # safetensors reports an error of the system in its own words.
         told = re.search(r"os error (\d+)", str(error))
         number = getattr(error, "errno", None) or (int(told[1]) if told else 0)
-        remedy = _REMEDIES.get(
-            number, f"{reason_of(error)}; check the disk, or choose another place"
-        )
+        other = f"{reason_of(error)}; check the disk and the path, or choose another place"
+        remedy = _REMEDIES.get(number, other)
         raise StorageError(f"cannot write {path}: {remedy}") from error
 
 
@@ -77,6 +64,12 @@ def write_text(path: Path, text: str) -> None:
     """Replace a file by this text."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def append_text(path: Path, text: str) -> None:
+    """Add text to a file; `sync` makes sure that it is on disk."""
+    with writing(path), path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def remove(path: Path) -> None:
@@ -88,31 +81,28 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@contextmanager
-def opened(path: Path, limit: int = LARGEST) -> Iterator[tuple[BinaryIO, int]]:
-    """Yield a regular file of at most `limit` bytes and its size, or raise an `OSError`.
+def regular(path: Path, limit: int = LARGEST) -> Path:
+    """Return the path of a regular file of at most `limit` bytes, or raise an `OSError`.
 
     A symbolic link, a pipe or a device is refused: it may lead to another file, or never end.
     """
-    if path.is_symlink():
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
         raise OSError(errno.EINVAL, "it is a symbolic link, not a file", str(path))
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        if status.st_size > limit:
-            raise OSError(errno.EFBIG, f"it has more than {limit >> 20} MiB", str(path))
-        yield file, status.st_size
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if status.st_size > limit:
+        raise OSError(errno.EFBIG, f"it has more than {limit >> 20} MiB", str(path))
+    return path
 
 
 def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
-    """Return the contents of a file as `opened` opens it."""
-    with opened(path, limit) as (file, size):
-        return file.read(size)
+    """Return the contents of a `regular` file."""
+    return regular(path, limit).read_bytes()
 
 
 def read_text(path: Path, limit: int = LARGEST) -> str:
-    """Return the text of a file as `read_bytes` reads it; `ValueError` if it is not UTF-8."""
+    """Return the text of a `regular` file; `ValueError` if it is not UTF-8."""
     return read_bytes(path, limit).decode("utf-8")
 
 
@@ -146,7 +136,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make sure that a file or a folder is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

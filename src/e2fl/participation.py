@@ -2,22 +2,21 @@
 
 The paper draws clients uniformly (`uniform`). `by_group` reserves seats for every group, so that no
 group is without a client in a round; clients of small groups are then asked more often, which the
-report shows. Every policy can be combined with a model of availability: clients that are away at
-random, or at certain hours of the day. A client that is away is asked for nothing, whatever the
-algorithm.
+report shows. With every policy, clients may be away at random. A client that is away is asked for
+nothing, whatever the algorithm.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from typing_extensions import Doc
 
+from e2fl.construct import Checked, Limits
 from e2fl.data.federated import ClientId, GroupId, Population
-from e2fl.errors import ConfigError, expect, require_setting
+from e2fl.errors import ConfigError, expect
 from e2fl.randomness import stream
 
 Draw = Callable[[int], list[ClientId]]  # draws this many clients for the coming round
@@ -36,28 +35,17 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Participation(ABC):
+class Participation(Checked, ABC):
     """A participation policy. Its fields are its settings.
 
     The same seed draws the same clients for every algorithm.
     """
 
-    away: Annotated[float, Doc("probability that a client is away in a round")] = 0.0
-    day: Annotated[
-        int,
-        Doc("rounds in a day, if clients are available only at certain hours; 0: they always are"),
-    ] = 0
-    hours: Annotated[
-        float, Doc("of 24 in which a client is available; each group has its own time zone")
-    ] = 12.0
+    section: ClassVar[str] = "participation"
 
-    def __post_init__(self) -> None:
-        self._require(0 <= self.away < 1, "away", "at least 0 and below 1")
-        self._require(self.day >= 0, "day", "0 or more rounds")
-        self._require(0 < self.hours <= 24, "hours", "above 0 and at most 24")
-
-    def _require(self, allowed: bool, setting: str, rule: str) -> None:
-        require_setting(allowed, f"participation.{setting}", rule, getattr(self, setting))
+    away: Annotated[
+        float, Doc("probability that a client is away in a round"), Limits(least=0, below=1)
+    ] = 0.0
 
     def draw(
         self,
@@ -81,15 +69,11 @@ class Participation(ABC):
     def _checked(self, chosen: Any, present: Container[ClientId]) -> set[ClientId]:
         """Return the chosen clients if all are present and distinct; errors name the wrong one."""
         chosen = expect(chosen, Collection, self, "choose")  # type: ignore[type-abstract]
-        name = f"{type(self).__name__}.choose"
         seen: set[ClientId] = set()
         for client in chosen:
-            if client not in present:
-                raise ConfigError(
-                    f"{name} returned client {client!r}, which is not among those that are present"
-                )
-            if client in seen:
-                raise ConfigError(f"{name} returned client {client} twice")
+            if client not in present or client in seen:
+                what = " twice" if client in seen else ", which is not among those present"
+                raise ConfigError(f"{type(self).__name__}.choose returned client {client!r}{what}")
             seen.add(int(client))
         return seen
 
@@ -99,23 +83,10 @@ class Participation(ABC):
         This does not depend on what the server knows of groups.
         """
         clients: Sequence[ClientId] = population.ids
-        if self.day:
-            groups = population.declared_groups
-            zones = 1 + max(groups.values(), default=0)
-            # Clients that declare no group live anywhere.
-            spread = stream(seed, "time zones").random(len(clients)).tolist()
-            # In fractions, because rounding would shift some hours from one day to the next.
-            now = Fraction(round_number % self.day, self.day)
-            length = Fraction(str(self.hours)) / 24
-            clients = [
-                client
-                for client, anywhere in zip(clients, spread, strict=True)
-                if (now + _zone(groups.get(client), zones, anywhere)) % 1 < length
-            ]
-        if self.away:
-            here = stream(seed, "availability", round_number).random(len(clients)) >= self.away
-            clients = [client for client, is_here in zip(clients, here, strict=True) if is_here]
-        return clients
+        if not self.away:
+            return clients
+        here = stream(seed, "availability", round_number).random(len(clients)) >= self.away
+        return [client for client, is_here in zip(clients, here, strict=True) if is_here]
 
     @abstractmethod
     def choose(
@@ -143,11 +114,7 @@ class ByGroup(Participation):
     the remaining seats only; where no group is known, this is `uniform`.
     """
 
-    seats: Annotated[int, Doc("reserved for each group")] = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require(self.seats >= 1, "seats", "at least 1")
+    seats: Annotated[int, Doc("reserved for each group"), Limits(least=1)] = 1
 
     def choose(
         self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
@@ -177,10 +144,6 @@ class Everyone(Participation):
         self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
     ) -> list[ClientId]:
         return list(present)
-
-
-def _zone(group: GroupId | None, zones: int, anywhere: float) -> Fraction:
-    return Fraction(anywhere) if group is None else Fraction(group, zones)
 
 
 PARTICIPATION: dict[str, type[Participation]] = {

@@ -202,8 +202,7 @@ class Server:
         return replace(ask, clients=[client for client in ask.clients if client in here])
 
     def _draw(self, count: int, round_number: int) -> list[ClientId]:
-        known = self.algorithm.describe(self.state)
-        inferred = known.assignments if known.next_assignments is None else known.next_assignments
+        inferred = self.algorithm.describe(self.state).assignments
         groups = self.population.declared_groups if inferred is None else inferred
         return self.participation.draw(
             count, self.population, groups, round_number=round_number, seed=self.seed
@@ -224,7 +223,7 @@ class Server:
         assert self.request is not None, "take() follows ask()"
         accepted, faults = self.accept(replies)
         with one_thread():
-            after = self.algorithm.aggregate(self.state, accepted)
+            after = self.algorithm.aggregate(self.state, accepted) if accepted else self.state
         state = expect(after, self.types.state, self.algorithm, "aggregate")
         number, trains = self.request.round_number, self.request.ask.kind == "train"
         if self.witness is not None and trains:
@@ -267,7 +266,7 @@ class Server:
         loud = overstated(sizes, self.update_limit) if weighed else []
         most_loss = median([size.loss for size in sizes.values()]) if far or loud else 0.0
         for client, factor in far.items():
-            faults[client] = f"clipped: its update is {factor:.3g} times the median of the round"
+            faults[client] = f"clipped: its update is {factor:.3g} times the smallest of the round"
         for client in (client for client in loud if client not in far):
             claimed = f"claims a loss of {sizes[client].loss:.3g}, counted as {most_loss:.3g}"
             faults[client], far[client] = f"clipped: {claimed}", 1.0

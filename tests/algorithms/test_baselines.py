@@ -10,10 +10,9 @@ from torch import nn
 
 from e2fl.algorithms.afl import AFL, Mixture, Slope, project
 from e2fl.algorithms.base import Graded
-from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.algorithms.fedprox import FedProx
-from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
+from e2fl.algorithms.ifca import IFCA, Choice, Chosen, Groups
 from e2fl.algorithms.qffl import QFFL, Step, Stepped
 from e2fl.algorithms.term import TERM
 from e2fl.config.experiment import from_dict
@@ -23,7 +22,6 @@ from e2fl.learning import Settings
 from e2fl.models import Model
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem
-from e2fl.testing.toy import Toy
 from e2fl.wire import Weights
 
 
@@ -50,13 +48,8 @@ def test_a_trimmed_mean_drops_the_ends_of_every_weight(trim, expected):
     models = (params(1, 9), params(94, -11), params(2, 2), params(3, 3), params(0, 2))
     replies = {client: Update(model, 1) for client, model in enumerate(models)}
     assert values(FedAvg(trim=trim).aggregate(Shared(params(0, 0)), replies).params) == expected
-
-
-def test_the_median_of_an_even_number_is_the_mean_of_the_two_in_the_middle():
-    replies = {client: Update(params(value), 1) for client, value in enumerate((1, 2, 5, 99))}
-    assert values(FedAvg(trim=0.5).aggregate(Shared(params(0)), replies).params) == [3.5]
-    with pytest.raises(ConfigError, match="trim"):
-        FedAvg(trim=0.6)
+    even = {client: Update(params(value), 1) for client, value in enumerate((1, 2, 5, 99))}
+    assert values(FedAvg(trim=0.5).aggregate(Shared(params(0)), even).params) == [3.5]
 
 
 # q-FFL
@@ -77,18 +70,6 @@ def test_qffl_steps_by_loss_to_the_power_of_q(q, expected):
     assert values(after.params) == expected
 
 
-def test_qffl_with_q_0_is_the_plain_mean():
-    rng = np.random.default_rng(0)
-    models = [params(*rng.standard_normal(5)) for _ in range(4)]
-    qffl = QFFL(q=0).aggregate(Stepped(params(*rng.standard_normal(5))), {
-        client: Step(model, rng.random(), 0.05) for client, model in enumerate(models)
-    })  # fmt: skip
-    mean = FedAvg(weighted=False).aggregate(
-        Shared(models[0]), {c: Update(m, c + 1) for c, m in enumerate(models)}
-    )
-    torch.testing.assert_close(qffl.params["layer"], mean.params["layer"])
-
-
 def test_fedavg_weighs_models_by_examples():
     replies = {0: Update(params(1.0, 2.0), 1), 1: Update(params(3.0, 4.0), 3)}
     before = Shared(params(0.0, 0.0))
@@ -102,16 +83,6 @@ def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
     once = QFFL(q=4).aggregate(before, huge)
     assert once.params is before.params
     assert QFFL(q=4).describe(QFFL(q=4).aggregate(once, huge)).metadata == {"steps_not_taken": 2}
-    assert QFFL(q=4).aggregate(once, {}) == once  # no client answered: there is no step to take
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.1, 10.0])  # to the power of 1000: 0, 0, too large
-def test_qffl_that_never_steps_says_so(loss):
-    state = Stepped(params(1.0, 2.0))
-    for _ in range(3):
-        state = QFFL(q=1000).aggregate(state, {0: Step(params(0.9, 1.8), loss, 0.1)})
-    assert values(state.params) == [1.0, 2.0]
-    assert QFFL(q=1000).describe(state).metadata["steps_not_taken"] == 3
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -1.0])
@@ -133,8 +104,8 @@ def test_a_reply_whose_loss_is_no_loss_is_refused(algorithm, reply, loss):
 
 
 def ifca_state(*models):
-    count = len(models)
-    return Groups(Trial(models, math.inf), (), None, 0, (0,) * count, (0,) * count)
+    none = (0,) * len(models)
+    return Groups(Choice(tuple(range(len(models))), models), none, none, {})
 
 
 def test_ifca_averages_models_within_each_group():
@@ -172,40 +143,9 @@ def test_ifca_leaves_a_group_that_nobody_chose_as_it_is():
 
 
 def test_ifca_starts_its_groups_from_different_weights():
-    state = IFCA(groups=3, restarts=2).start(two_weights(), Population(dict.fromkeys(range(6))), 0)
-    starts = [
-        model["0.weight"] for trial in (state.current, *state.waiting) for model in trial.models
-    ]
-    assert len(starts) == 6
-    assert len({tuple(start.view(-1).tolist()) for start in starts}) == 6
-
-
-def test_ifca_goes_on_with_the_start_that_had_the_lowest_loss():
-    algorithm = IFCA(groups=1, restarts=3, trial_rounds=2)
-    state = algorithm.start(two_weights(), Population({0: None}), 0)
-    assert algorithm.rounds(10, Population({0: None})) == 14
-    # Judged after two rounds each: 0.5, 0.2, 0.7.
-    for value, loss in enumerate((0.9, 0.5, 0.8, 0.2, 0.1, 0.7), start=1):
-        reply = Chosen({"0.weight": torch.full((1, 2), float(value))}, 0, 1, loss, 0.1)
-        state = algorithm.aggregate(state, {0: reply})
-    for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
-        assert message[0].models[0]["0.weight"].tolist() == [[4, 4]]
-    assert algorithm.describe(state).models()["group0"]["0.weight"].tolist() == [[4, 4]]
-    state = algorithm.aggregate(state, {0: reply})  # trials are over: nothing is swapped any more
-    for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
-        assert message[0].models[0]["0.weight"].tolist() == [[6, 6]]
-
-
-def test_ifca_shows_the_start_that_was_tried_and_trains_the_next():
-    algorithm = IFCA(groups=2, restarts=2, trial_rounds=1)
-    state = algorithm.start(two_weights(), Population(dict.fromkeys(range(3))), 0)
-    (following,) = state.waiting
-    tried = Chosen({"0.weight": torch.full((1, 2), 7.0)}, 1, 1, 0.5, 0.1)
-    state = algorithm.aggregate(state, {2: tried})
-    assert algorithm.serve(state, [0])[0].models[1]["0.weight"].tolist() == [[7, 7]]
-    assert algorithm.describe(state).metadata["chosen"] == [0, 1]
-    assert algorithm.describe(state).assignments == {2: 1}
-    assert algorithm.broadcast(state, [0])[0].models == following.models
+    state = IFCA(groups=3).start(two_weights(), Population(dict.fromkeys(range(6))), 0)
+    starts = {tuple(model["0.weight"].view(-1).tolist()) for model in state.current.models}
+    assert len(starts) == 3
 
 
 def test_ifca_with_oracle_groups_trains_the_group_a_client_declares():
@@ -229,7 +169,7 @@ def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
 def test_ifca_needs_to_know_how_many_groups_there_are():
     with pytest.raises(ConfigError, match=r"algorithm\.groups"):
         IFCA().start(two_weights(), Population({0: None}), 0)
-    with pytest.raises(ConfigError, match="only 1 clients"):
+    with pytest.raises(ConfigError, match="at most 1 clients"):
         IFCA(groups=2).start(two_weights(), Population({0: None}), 0)
 
 
@@ -272,22 +212,12 @@ def distance(one, other):
     return sum(float((one[name] - other[name]).square().sum()) for name in one) ** 0.5
 
 
-def test_ditto_evaluates_a_client_it_never_met_with_the_shared_model():
-    client = Toy().client(0)
-    assert Ditto().model_for(Weights(params(1.0)), client, None).views["own"].model == params(1.0)
-
-
 def test_term_weighs_by_the_exponential_of_the_loss():
     replies = {0: Graded(params(0.0), 1.0), 1: Graded(params(1.0), 2.0)}
     before = Shared(params(9.0))
     assert values(TERM(tilt=1).aggregate(before, replies).params) == [math.e / (1 + math.e)]
     assert values(TERM(tilt=0).aggregate(before, replies).params) == [0.5]
     assert values(TERM(tilt=-1).aggregate(before, replies).params) == [1 / (1 + math.e)]
-
-
-def test_term_does_not_overflow():
-    replies = {0: Graded(params(0.0), 1.0), 1: Graded(params(1.0), 5000.0)}
-    assert values(TERM(tilt=10).aggregate(Shared(params(9.0)), replies).params) == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -334,11 +264,6 @@ def test_afl_over_groups_pools_the_examples_of_a_group():
     after = AFL(learning_rate=1.0, mixture_rate=0.1, over="groups").aggregate(state, replies)
     assert values(after.params) == [-0.5 * (1 + 3 * 5) / 4]
     assert after.shares == pytest.approx((0.5, 0.5))  # both groups lost 4
-
-
-def test_afl_over_groups_needs_declared_groups():
-    with pytest.raises(ConfigError, match="declare a group"):
-        AFL(over="groups").start(two_weights(), Population({0: None}), 0)
 
 
 def toy(name, *, rounds=2, data=None, learner=None, **settings):

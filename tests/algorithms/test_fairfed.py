@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from e2fl.algorithms.fairfed import (
-    Counted,
-    FairFed,
-    Weighted,
-    distances_to_all,
-    reweighed,
-    row_groups,
-)
+from e2fl.algorithms.fairfed import Counted, FairFed, Weighted, distances_to_all
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Client, Examples
 from e2fl.errors import WireError
 from e2fl.report.from_runs import study_of
 from e2fl.runs.runner import run_experiment
@@ -57,14 +49,6 @@ def test_fairfed_moves_weights_and_clips_them_only_for_the_mean(beta, raw, used)
     after = FairFed(beta=beta).aggregate(Weighted(params(0.0), {}, None), THREE)
     assert list(after.weights.values()) == pytest.approx(raw, abs=1e-6)
     assert values(after.params) == [used[0] * 1 + used[1] * 2 + used[2] * 4]
-
-
-def test_fairfed_keeps_raw_weights_from_round_to_round():
-    once = FairFed(beta=5).aggregate(Weighted(params(0.0), {}, None), THREE)
-    twice = FairFed(beta=5).aggregate(once, THREE)
-    steps = [twice.weights[client] - weight for client, weight in once.weights.items()]
-    expected = [5 * (0.171667 - distance) for distance in (0.166667, 0.333333, 0.015)]
-    assert steps == pytest.approx(expected, abs=1e-5)
 
 
 def test_fairfed_with_all_weights_clipped_goes_by_examples():
@@ -124,29 +108,6 @@ def test_fairfed_warns_of_data_it_is_not_defined_for(data, reason):
     assert re.search(reason, warning)
     assert heard == [warning]
     assert f"FairFed: {warning}." in study_of([run]).warnings
-
-
-@pytest.mark.parametrize("inside", [False, True])
-def test_fairfed_has_nothing_to_say_of_two_classes_and_two_groups(inside):
-    assert "warnings" not in run_experiment(toy(classes=2, groups=2, inside=inside)).summary
-
-
-def test_reweighing_makes_group_and_outcome_independent():
-    group = np.array([0, 0, 0, 1, 1, 1, 1, 1])
-    y = np.array([1, 0, 0, 1, 1, 1, 1, 0])
-    weight = reweighed(Examples(np.zeros((8, 1), np.float32), y), group)
-    assert weight[0] == pytest.approx((3 / 8) * (5 / 8) / (1 / 8))  # class 1 is rare in group 0
-    for g in (0, 1):
-        share = weight[(group == g) & (y == 1)].sum() / weight[group == g].sum()
-        assert share == pytest.approx(5 / 8)  # in every group as in all
-
-
-def test_rows_take_the_group_of_their_client_where_they_have_none():
-    x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int64)
-    assert row_groups(Client(0, Examples(x, y), Examples(x, y), 1)).tolist() == [1, 1]
-    assert row_groups(Client(0, Examples(x, y), Examples(x, y), None)).tolist() == [-1, -1]
-    grouped = Examples(x, y, np.array([1, 0]))
-    assert row_groups(Client(0, grouped, Examples(x, y))).tolist() == [1, 0]
 
 
 def test_fairfed_counts_what_its_clients_hold():

@@ -1,7 +1,5 @@
 """FedPM: probabilities from masks, masks from probabilities, and what they cost."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ import torch
 from e2fl.algorithms.fedpm import FedPM, Subnetwork, draw, entropy
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Population
-from e2fl.errors import ConfigError
 from e2fl.models import Model
 from e2fl.networks import mlp
 from e2fl.runs.runner import run_experiment
@@ -56,22 +53,6 @@ def test_a_mask_is_drawn_from_its_probabilities() -> None:
     assert bits.tolist() == pytest.approx([0, 1, 0, 0.811278], abs=1e-6)
 
 
-def test_models_are_drawn_or_cut_at_one_half() -> None:
-    state = replace(FedPM().start(MODEL, POPULATION, 0), masks=8)
-    state = replace(
-        state,
-        kept={name: torch.tensor([[8.0, 0.0]]).view(v.shape) for name, v in state.kept.items()},
-    )
-    (cut,) = FedPM().serve(state, [0]).values()
-    assert cut.mask["fc1.weight"].tolist() == [True, False]
-    sampling = FedPM(inference="sample")
-    drawn = [
-        sampling.serve(replace(state, rounds=number), [0])[0].mask["fc1.weight"]
-        for number in range(300)
-    ]
-    assert np.mean(drawn, axis=0) == pytest.approx([0.9, 0.1], abs=0.06)
-
-
 def test_training_moves_probabilities_with_the_gradient() -> None:
     """Masks of trained clients have a lower loss than masks drawn from where they started."""
     problem = Problem(FedPM(clients_per_round=8))
@@ -95,9 +76,3 @@ def test_a_mask_takes_a_bit_and_its_entropy_is_less(toy: Experiment) -> None:
     assert 1 < bits["up_per_edge"] < 2  # 57 bytes of mask and 32 of header
     assert 0.2 < bits["entropy_up_per_edge"] < 1
     assert 32 < bits["down_per_edge"] < 33
-
-
-@pytest.mark.parametrize("wrong", [{"reset": 0}, {"inference": "mode"}])
-def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigError):
-        FedPM(**wrong)  # type: ignore[arg-type]

@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 
 from e2fl import assign
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.algorithms.ifca import IFCA
-from e2fl.errors import ConfigError
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem
 
@@ -64,8 +62,3 @@ def test_held_out_clients_and_assigned_ones_are_fine_tuned(toy, tmp_path):
     assert once.score.accuracy > 70
     served = assign(tmp_path / "run", replace(client.train, y=np.full(48, -1)))
     assert torch.equal(served.params["fc1.weight"], run.state.params["fc1.weight"])
-
-
-def test_a_negative_number_of_epochs_is_refused():
-    with pytest.raises(ConfigError, match="finetune_epochs must be 0 or more"):
-        FedAvg(finetune_epochs=-1)

@@ -9,7 +9,7 @@ from torch import nn
 from e2fl.algorithms.groupavg import GroupAvg, Member
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
-from e2fl.grouping import LowestLoss, OneShot, RankClustering
+from e2fl.grouping import LowestLoss, RankClustering
 from e2fl.models import Model
 from e2fl.testing.contract import Problem
 
@@ -87,7 +87,7 @@ def test_what_a_member_may_not_claim_and_what_a_grouping_may_not_need():
     state = GroupAvg().start(MODEL, POPULATION, 0)
     with pytest.raises(WireError, match="its client is in group 0"):
         GroupAvg().check(state, 0, member(1, 1, group=1))
-    for grouping in (RankClustering(), OneShot(), LowestLoss(warm=True)):
+    for grouping in (RankClustering(), LowestLoss(clustered=1)):
         with pytest.raises(ConfigError, match="no rankings"):
             GroupAvg(grouping=grouping).start(MODEL, POPULATION, 0)
     with pytest.raises(ConfigError, match="declare a group"):

@@ -8,9 +8,8 @@ import torch
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.frl import FRL
-from e2fl.errors import ConfigError, WireError
-from e2fl.grouping import LowestLoss
-from e2fl.rankings.ballots import Buckets, Exact
+from e2fl.errors import WireError
+from e2fl.rankings.ballots import Buckets
 from e2fl.rankings.messages import Ballots, CodedBallots, RankedWeights, TabledBallots
 from e2fl.rankings.order import MOST_GROWTH, places, rank_of, table_of
 from e2fl.rankings.votes import elect
@@ -95,30 +94,6 @@ def test_equal_rankings_are_sent_once_and_models_are_shared_by_clients():
     assert one is other
 
 
-def test_exact_ballots_cost_the_papers_bits_and_a_small_table():
-    first = Problem(E2FL(clients_per_round=5, reading="weights")).moments[0]
-    spec = Problem(E2FL()).model().spec
-    masks = Problem(E2FL(clients_per_round=5)).moments[0]
-    reply, ballot = (next(iter(moment.replies.values())) for moment in (first, masks))
-    table = sum(4 * layer.edges for layer in spec.layers)  # all of a small layer
-    sizes = [len(message.to_bytes(spec)) for message in (reply, ballot)]
-    assert sizes[0] <= sizes[1] + table + 16
-
-
-def test_as_many_buckets_as_edges_are_exact(toy):
-    small = replace(toy, model={"name": "mlp", "hidden": [8]})
-    buckets = {"name": "buckets", "buckets": 256}
-    section = toy.algorithm | {"reading": "weights"}
-    exact = run_experiment(replace(small, algorithm=section))
-    coded = run_experiment(
-        replace(small, algorithm=section | {"ballot": buckets, "downlink": buckets})
-    )
-    assert same(exact.state.global_ranking, coded.state.global_ranking)
-    assert same(exact.state.table, coded.state.table)
-    assert exact.clients == coded.clients
-    assert exact.clients != run_experiment(replace(small, algorithm=toy.algorithm)).clients
-
-
 def test_a_lying_table_is_limited_and_outvoted():
     algorithm = E2FL(clients_per_round=5, reading="weights")
     problem = Problem(algorithm)
@@ -169,24 +144,6 @@ def test_ballots_of_the_other_reading_are_refused():
             if sender is not asked:
                 with pytest.raises(WireError, match="is expected"):
                     asked.check(moment.state, client, reply)
-
-
-def test_an_invitation_with_too_many_rankings_is_refused():
-    algorithm = E2FL(clients_per_round=5, reading="weights", grouping=LowestLoss(groups=2))
-    problem, learner, state = trained(algorithm)
-    message = algorithm.broadcast(state, [0])[0]
-    assert len(message.groups) == 2
-    many = replace(message, groups=(0, 1, 2), lengths=(*message.lengths, 0))
-    with pytest.raises(WireError, match="groups"):
-        algorithm.train(many, problem.data.client(0), learner)
-
-
-def test_the_reading_decides_which_rate_is_used():
-    assert E2FL().trains_scores
-    assert not FRL(reading="weights").trains_scores
-    with pytest.raises(ConfigError, match="reading"):
-        E2FL(reading="signs")
-    assert E2FL(reading="weights", downlink=Exact()).coded
 
 
 def test_a_resumed_run_and_an_assigned_client_know_the_table(toy, tmp_path):

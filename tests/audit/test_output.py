@@ -15,9 +15,10 @@ import pytest
 
 import e2fl
 from e2fl.cli import main
-from e2fl_audit import AuditError, audit, output
+from e2fl_audit import AuditError, audit
 from e2fl_audit.command import main as own_main
-from e2fl_audit.page import dot_plot, neutral
+from e2fl_audit.files import write
+from e2fl_audit.page import neutral
 from e2fl_audit.wording import safe
 from tests.audit.tables import people
 
@@ -75,7 +76,11 @@ def test_frames_a_notebook_form_and_the_order_of_rows():
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({}, "pass a table"), ({"y_true": [1, 0], "y_pred": [1, 0, 1]}, "same number of rows")],
+    [
+        ({}, "pass a table"),
+        ({"y_true": [1, 0], "y_pred": [1, 0, 1]}, "same number of rows"),
+        ({"data": people(9), "y_pred": [1] * 9}, "name columns"),
+    ],
 )
 def test_arguments_that_do_not_fit_are_refused(given, words):
     with pytest.raises(AuditError, match=words):
@@ -83,11 +88,11 @@ def test_arguments_that_do_not_fit_are_refused(given, words):
 
 
 def test_the_record_has_date_digest_command_and_fields_to_sign(table, tmp_path):
-    assert main(["audit", str(table), "--auditor", "A. Example", "--system", "Triage 2"]) == 0
+    assert main(["audit", str(table)]) == 0
     page = (tmp_path / "people-audit.html").read_text()
     assert hashlib.sha256(table.read_bytes()).hexdigest() in page
     assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", page)
-    for word in ("e2fl audit", "A. Example", "Triage 2", "Purpose", "Date and signature"):
+    for word in ("e2fl audit", "System", "Purpose", "Date and signature"):
         assert word in page
 
 
@@ -99,11 +104,8 @@ def test_an_input_is_never_overwritten(table, tmp_path, capsys):
         assert "is the table itself" in capsys.readouterr().err
     same = str(tmp_path / "a")
     assert main(["audit", str(table), "--out", same, "--json", same]) == 2
-    clients = table.with_name("clients.csv")
-    table.rename(clients)
-    assert main(["audit", str(clients), "--export", str(tmp_path)]) == 2
-    assert clients.read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["clients.csv", "link.csv"]
+    assert table.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "people.csv"]
 
 
 def test_nothing_partial_is_left_behind(table, tmp_path, monkeypatch, capsys):
@@ -111,23 +113,20 @@ def test_nothing_partial_is_left_behind(table, tmp_path, monkeypatch, capsys):
     assert "cannot write" in capsys.readouterr().err
     target = tmp_path / "page.html"
     target.write_text("old")
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(AuditError, match="No space left"):
-        output.write(target, "new")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
+    with pytest.raises(AuditError, match="No space"):
+        write(target, "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "people.csv"]
     assert target.read_text() == "old"
 
 
 def test_an_audit_is_light(table):
-    """It imports neither torch nor Numba nor e2fl; 500 rows take about 1 s on an idle machine."""
+    """It imports neither torch nor Numba nor e2fl."""
     code = (
-        f"import resource, sys; from e2fl_audit.command import main; main([{str(table)!r}]); "
-        "print(sorted({'torch', 'numba', 'sklearn', 'scipy.stats', 'e2fl'} & set(sys.modules))); "
-        "used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
+        f"import sys; from e2fl_audit.command import main; main([{str(table)!r}]); "
+        "print(sorted({'torch', 'numba', 'sklearn', 'scipy.stats', 'e2fl'} & set(sys.modules)))"
     )
-    *_, modules, seconds = python(code).stdout.splitlines()
-    assert modules == "[]"
-    assert float(seconds) < 4
+    assert python(code).stdout.splitlines()[-1] == "[]"
 
 
 def test_without_the_package_e2fl_says_what_to_install():
@@ -148,8 +147,7 @@ def test_foreign_names_are_harmless_in_the_page_the_notebook_and_the_plots(tmp_p
     path = tmp_path / "<b>evil.csv"
     evil_table().to_csv(path, index=False)
     found = audit(path)
-    plot = dot_plot(found.results[0][0], standalone=True)
-    for text in (found.to_html(), found._repr_html_(), plot):
+    for text in (found.to_html(), found._repr_html_()):
         for words in ("<script>document", "<img", "<b>", "\u202e"):
             assert words not in text
     assert found.to_html().count("<script") == 1
@@ -169,14 +167,13 @@ def test_the_page_allows_its_own_style_and_script_only(table):
     assert " style=" not in page
 
 
-def test_spreadsheets_run_no_cell(tmp_path, table):
-    frame = people(groups=("=1+1", "-cmd|' /C calc'!A0"))
-    frame.to_csv(table, index=False)
-    assert main(["audit", str(table), "--export", str(tmp_path / "files")]) == 0
-    for path in (tmp_path / "files").glob("*.csv"):
-        for row in csv.reader(io.StringIO(path.read_text())):
+def test_spreadsheets_run_no_cell_of_the_tables_in_the_page():
+    page = audit(people(groups=("=1+1", "-cmd|' /C calc'!A0"))).to_html()
+    tables = [base64.b64decode(text) for text in re.findall(r"text/csv[^,]*,([^\"]+)", page)]
+    assert len(tables) == 2
+    for text in tables:
+        for row in csv.reader(io.StringIO(text.decode())):
             assert not any(re.match(r"[=@]|[+-](?![\d.])", cell) for cell in row)
-    assert (tmp_path / "files" / "sex-accuracy.svg").exists()
     numbers = ["-0.5", -0.5, "+1e3", "plain", 3]
     assert [neutral(value) for value in numbers] == numbers
 
@@ -196,12 +193,11 @@ def test_options_that_do_not_fit_are_refused(table, monkeypatch, capsys, options
     assert words in capsys.readouterr().err
 
 
-def test_the_terminal_and_latex_have_the_rates_by_group(table, tmp_path, capsys):
-    assert own_main([str(table), "--export", str(tmp_path / "files")]) == 0
+def test_the_terminal_has_the_rates_by_group(table, capsys):
+    assert own_main([str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()
     header = next(line for line in lines if line.split()[:3] == ["sex", "n", "Accuracy"])
     assert {line.split()[0] for line in lines[lines.index(header) + 1 :][:2]} == {"f", "m"}
-    assert "\\begin{tabular}" in (tmp_path / "files" / "rates.tex").read_text()
 
 
 def test_an_interrupted_audit_leaves_nothing(table):

@@ -72,9 +72,8 @@ def test_encodings_are_told_from_the_bytes(table, encoding):
     assert found.groupings[0].groups == ["Osaka", "Zürich – Süd"]
 
 
-def test_decimal_commas_and_percent_signs(table):
+def test_decimal_commas(table):
     assert values(table("client;accuracy\na;90,5\nb;80,25\n")) == [0.905, 0.8025]
-    assert values(table('client,accuracy\na,"90,5 %"\nb,80 %\n')) == pytest.approx([0.905, 0.8])
     assert np.isnan(as_number("1,234"))  # 1.234 or 1234?
     assert as_number("1,234", decimal_comma=True) == 1.234
 
@@ -97,7 +96,6 @@ def test_fractions_are_told_from_percentages(table):
     path = table("client,accuracy\na,0.9\nb,1.0\n")
     assert values(path) == [0.9, 1.0]
     assert any("as fractions" in note for note in read(path).notes)
-    assert values(table("client,accuracy\na,0.9 %\nb,1 %\n")) == pytest.approx([0.009, 0.01])
 
 
 def test_probabilities_and_scores_become_predictions(table):
@@ -134,7 +132,7 @@ def test_any_measure_of_clients_is_a_score(table):
         ("client,accuracy\na,90\nb,80,70\n", {}, "Expected 2 fields in line 3, saw 3"),
         ("client,accuracy\na,90\na,80\n", {}, "row 2 has the client and group of a row above"),
         ("client,accuracy\na,0.9\nb,85\n", {}, "mixes fractions and percentages"),
-        ("client,accuracy\na,90 %\nb,85\n", {}, "row 2 has '85'"),
+        ("client,accuracy\na,90 %\nb,85\n", {}, "row 1 has '90 %' in column 'accuracy'"),
         ("y,y_hat\nyes,1\nno,0\n", {}, "Use the same labels"),
         ("y,y_hat\n1,0.5\n0,37.5\n", {}, "pass --threshold"),
         ("y,y_hat\n1,\n0,1\n", {}, "leave such rows out with --drop-missing"),

@@ -63,3 +63,15 @@ def test_the_positives_of_a_group_are_not_the_rest_of_its_negatives():
     assert hidden(found, "group", "accuracy") == set()
     two = audit(exact({"A": (2, 1, 50, 50), "B": (70, 30, 20, 80)}), suppress_below=5).to_html()
     assert "undefined" in two.split("Equalized odds difference")[1].split("</tr>")[0]
+
+
+def test_a_small_client_is_never_hidden_alone():
+    """Its rows would be those of the table less those of all other clients."""
+    sizes = {"tiny": 3, "next": 20, "a": 60, "b": 60}
+    rows = [(name, place % 2, place % 3 % 2) for name, n in sizes.items() for place in range(n)]
+    frame = pd.DataFrame(rows, columns=["client", "y", "y_hat"])
+    assert set(audit(frame, suppress_below=5).clients["client"]) == {"a", "b"}
+    assert len(audit(frame, suppress_below=3).clients) == 4
+    of_clients = pd.DataFrame({"client": list(sizes), "accuracy": 0.5, "n": sizes.values()})
+    assert set(audit(of_clients, suppress_below=5).clients["client"]) == {"a", "b"}
+    assert audit(frame[frame["client"] != "b"], suppress_below=5).clients.empty

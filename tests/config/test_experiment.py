@@ -1,16 +1,18 @@
 """Configurations: what is read, what is written back, and mistakes that are explained."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.e2fl import E2FL
+from e2fl.cli import main
 from e2fl.config.experiment import from_dict, load
-from e2fl.config.sections import completed, trimmed
-from e2fl.construct import look_up
+from e2fl.config.sections import completed
+from e2fl.construct import importing_only, look_up
 from e2fl.data import DATASETS
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, RunError
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION
 
@@ -34,8 +36,6 @@ def test_defaults_are_written_out_and_left_out(toy):
     assert full.model == {"name": "mlp", "hidden": [24], "keep": 0.5, "weight_scale": 1.0}
     assert full.algorithm["grouping"] == {"name": "known"}
     assert full.identity() == completed(full).identity()
-    assert trimmed(full) == replace(trimmed(toy), data=trimmed(full).data)
-    assert trimmed(full).algorithm == toy.algorithm
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_mistakes_at_the_top_are_explained(path, changes, words):
         ("algorithm", {"name": "e2fl", "grouping": {"name": "knwon"}}, "did you mean 'known'"),
         ("algorithm", {"name": "e2fl", "grouping": {"groups": 2}}, "grouping needs a name"),
         ("algorithm", {"name": "no.such.module:Thing"}, "cannot be imported"),
-        ("algorithm", {"name": "frl", "absent": "init_vote"}, "has no setting 'absent'"),
+        ("algorithm", {"name": "frl", "absent": "members"}, "has no setting 'absent'"),
         ("model", {"name": "mlp", "hiden": [3]}, "did you mean 'hidden'"),
         ("model", {"name": "mlp", "hidden": 3}, "must be a list"),
         ("model", {"name": "mlp", "keep": "half"}, "must be a number"),
@@ -90,7 +90,7 @@ def test_mistakes_in_a_section_are_explained(toy, section, values, words):
 @pytest.mark.parametrize("part", ["ballot", "downlink"])
 def test_mistakes_in_how_rankings_are_sent_name_the_section(toy, part):
     wrong = replace(toy, algorithm=toy.algorithm | {part: {"name": "buckets", "buckets": 257}})
-    with pytest.raises(ConfigError, match=rf"^algorithm\.{part}: buckets must be 2 to 256"):
+    with pytest.raises(ConfigError, match=rf"^algorithm\.{part}: ballot\.buckets must be"):
         wrong.build_algorithm()
 
 
@@ -170,7 +170,7 @@ def test_an_algorithm_is_named_in_one_place(path, change):
 
 
 def test_an_algorithm_takes_over_the_settings_of_one_that_it_is_derived_from(toy):
-    shared = {"clients_per_round": 3, "grouping": GROUPS, "final_full_vote": True}
+    shared = {"clients_per_round": 3, "grouping": GROUPS, "absent": "members"}
     experiment = replace(toy, algorithm={"name": "e2fl", "label": "mine"} | shared)
     assert experiment.variant("e2fl_steady").algorithm == shared | {"name": "e2fl_steady"}
     for name in ("frl", "ifca", "e2fl.algorithms.fedavg:FedAvg"):
@@ -201,6 +201,84 @@ def test_paths_in_a_toml_are_relative_to_the_toml(toy, tmp_path, monkeypatch):
     assert load("run/config.toml").data["path"] == "project/rows.csv"
     monkeypatch.chdir(folder)
     assert load("mine.toml").data["path"] == "rows.csv"
+
+
+CODE = """
+from dataclasses import dataclass
+
+import beside_{0}
+from e2fl.algorithms.fedavg import FedAvg
+from e2fl.testing.toy import Toy
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    title = "Mine {0}"
+
+
+@dataclass(frozen=True, eq=False)
+class Data(Toy):
+    pass
+
+
+def hits(y_true, outputs):
+    \"\"\"Hits, percent.\"\"\"
+    return 100 * float((outputs.argmax(axis=1) == y_true).mean())
+"""
+
+
+@pytest.fixture
+def project(toy, tmp_path, monkeypatch):
+    """A folder with a configuration and code beside it, seen from the folder above."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    name = f"mine_{tmp_path.name.translate({ord('-'): '_'})}"
+    (folder / f"{name}.py").write_text(CODE.format(name))
+    (folder / f"beside_{name}.py").write_text("")
+    own = replace(
+        toy,
+        rounds=2,
+        data={"name": f"{name}:Data"},
+        algorithm={"name": f"{name}.py:Mine", "clients_per_round": 4},
+        measures=(f"{name}.py:hits",),
+    )
+    (folder / "my.toml").write_text(own.to_toml())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    return f"project/{name}"
+
+
+def test_code_beside_a_toml_is_found_by_every_command_from_any_folder(project, capsys):
+    """Issue 25, item 15: `resume`, `groups` and `data show` did not find it."""
+    experiment = load("project/my.toml")
+    assert experiment.imports() == [f"{project}:Data", f"{project}.py:Mine", f"{project}.py:hits"]
+    assert experiment.label == f"{project.partition('/')[2]}.py:Mine"
+    assert main(["data", "show", "project/my.toml"]) == 0
+    assert main(["groups", "project/my.toml", "--to", "2"]) == 0
+    assert main(["run", "project/my.toml", "--out", "run", "--set", "rounds=1"]) == 0
+    assert main(["resume", "run"]) == 2
+    assert f"if you trust {project}:Data, pass --trust" in capsys.readouterr().err
+    assert main(["resume", "run", "--trust", "--set", "rounds=2"]) == 0
+    compare = ["compare", "project/my.toml", "--algorithms", f"{project}.py:Mine,fedavg"]
+    assert main([*compare, "--out", "all", "--set", "rounds=1"]) == 0
+    assert main(["resume", "all", "--trust", "--set", "rounds=2"]) == 0
+    assert "Mine mine_" in capsys.readouterr().out
+
+
+def test_code_that_another_module_hides_is_not_taken_for_it(project, tmp_path):
+    (tmp_path / "project" / "json.py").write_text(CODE.format("none"))
+    with pytest.raises(ConfigError, match=r"json is also the name of .*; rename yours"):
+        look_up("project/json.py:Mine", ALGORITHMS, "algorithm")
+    with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError"):
+        look_up("elsewhere/absent_module.py:Mine", ALGORITHMS, "algorithm")
+
+
+@pytest.mark.parametrize(
+    "name", ["e2fl.x/../../project/mine:Mine", "e2fl.x/mine:Mine", "os:getcwd"]
+)
+def test_code_of_another_folder_never_passes_for_the_packages_own(name):
+    with importing_only([]), pytest.raises(RunError, match="pass --trust"):
+        look_up(name, ALGORITHMS, "algorithm")
 
 
 @pytest.mark.parametrize("registry", [MODELS, ALGORITHMS, DATASETS, PARTICIPATION])

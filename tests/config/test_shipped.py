@@ -57,8 +57,7 @@ def test_table_6_clusters_femnist_into_two_to_five_groups_with_the_settings_of_t
 @pytest.mark.parametrize("layer", ["conv1", "conv2", "fc1", "fc2", "all"])
 def test_table_5_has_the_papers_form_beside_the_tree(layer):
     papers = load("table5").variant(f"{layer}_random").build_algorithm().grouping
-    assert (papers.start, papers.restarts) == ("random", 1)
-    assert (papers.sample_edges, papers.layers) == (0, (layer,))
+    assert (papers.start, papers.sample_edges, papers.layers) == ("random", 0, (layer,))
     tree = load("table5").variant(layer).build_algorithm().grouping
     assert (tree.start, tree.layers) == ("tree", (layer,))
 

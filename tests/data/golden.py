@@ -17,7 +17,8 @@ import pandas as pd
 import torch
 from torch.utils.data import TensorDataset
 
-from e2fl.data import PARTITIONERS, FederatedData, build, from_arrays, from_partitioner, from_table
+from e2fl.data import FederatedData, build, from_arrays, from_partitioner, from_table
+from e2fl.data.partition import PARTITIONERS
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -222,21 +223,6 @@ def shipped(name: str, **settings: Any) -> Callable[[Path], FederatedData]:
     return make
 
 
-def tff(folder: Path) -> FederatedData:
-    """TensorFlow Federated's HDF5 files."""
-    import h5py
-
-    rng = np.random.default_rng(10)
-    (folder / "tff").mkdir()
-    for part, count in (("train", 6), ("test", 3)):
-        with h5py.File(folder / "tff" / f"fed_emnist_{part}.h5", "w") as file:
-            for n in range(3):
-                group = file.create_group(f"examples/w{n}")
-                group["pixels"] = rng.random((count + n, 28, 28)).astype(np.float32)
-                group["label"] = rng.integers(0, 62, count + n).astype(np.int32)
-    return build({"name": "femnist", "path": str(folder / "tff"), "scaling": "ink"}, seed=0)
-
-
 def acs(folder: Path, **settings: Any) -> FederatedData:
     """A file as folktables has it: other columns, people outside the filter, missing codes."""
     rng = np.random.default_rng(11)
@@ -281,7 +267,6 @@ MADE: dict[str, Callable[[Path], FederatedData]] = {
         "dirichlet", num_partitions=3, partition_by="label", alpha=0.5, min_partition_size=5
     ),
     "partition by group": partitioned("by_group", num_partitions=5, partition_by="group"),
-    "tff": tff,
     "acs of folktables": acs,
     "acs of folktables, race": lambda folder: acs(folder, group="race", states=["AK", "NC"]),
     "bundled": bundled(clients=20),

@@ -37,12 +37,6 @@ def test_validation_rows_are_training_rows_and_no_longer_trained_on(make):
         assert after.validation.shift == before.train.shift
 
 
-def test_the_draw_depends_on_the_seed_and_the_client_only():
-    one, same, other = (with_validation(own(), 0.5, seed=seed) for seed in (1, 1, 2))
-    assert np.array_equal(one.client(0).validation.x, same.client(0).validation.x)
-    assert not np.array_equal(one.client(0).validation.x, other.client(0).validation.x)
-
-
 def test_a_client_with_one_training_row_keeps_it_and_no_share_changes_nothing():
     data = with_validation(from_arrays({"a": (np.eye(2), [0, 1]), "b": (np.eye(2), [0, 1])}), 0.9)
     assert data.client(0).validation is None

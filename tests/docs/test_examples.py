@@ -1,6 +1,7 @@
 """The examples in the documentation run as they stand."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,7 +13,7 @@ import e2fl
 from e2fl.cli import main
 from e2fl.rankings.votes import VOTES
 from e2fl.testing.toy import Toy
-from tests.docs.pages import ROOT, blocks, defined_in
+from tests.docs.pages import ROOT, blocks, defined_in, read
 
 EXTENDING = "docs/extending.md"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -143,19 +144,19 @@ TINY = (
 )
 
 
-def _answers():
-    (block,) = [text for text in blocks("docs/running.md", "sh") if "Intervals for" in text]
-    return [line.split()[1:] for line in block.splitlines() if line.startswith("e2fl ")]
+ANSWERS = [block.split()[1:] for block in blocks("docs/questions.md", "sh")]
 
 
-def test_there_are_fifteen_answers():
-    assert len(_answers()) == 15
+def test_there_are_fifteen_questions_with_one_line_each():
+    assert len(ANSWERS) == len(re.findall("^## ", read("docs/questions.md"), flags=re.M)) == 15
+    assert all(block.startswith("e2fl ") for block in blocks("docs/questions.md", "sh"))
+    assert all(block.count("\n") == 1 for block in blocks("docs/questions.md", "sh"))
 
 
-@pytest.mark.parametrize("words", [line for line in _answers() if line[0] in ("run", "compare")])
+@pytest.mark.parametrize(
+    "words", [words for words in ANSWERS if words[0] in ("run", "compare") and "demo" in words]
+)
 def test_an_answer_runs(words, tmp_path, monkeypatch):
-    if "demo" not in words:
-        pytest.skip("needs a file of the user's")
     monkeypatch.chdir(tmp_path)
     small = [word for change in TINY for word in ("--set", change)]
     assert main([*words, *small]) == 0

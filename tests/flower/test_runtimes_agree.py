@@ -22,14 +22,6 @@ VARIANTS = {
         "rounds": 2,
     },
     "fine-tuning": {"algorithm": {"name": "fedavg", "clients_per_round": 4, "finetune_epochs": 1}},
-    "a last round of its own": {
-        "algorithm": {"name": "e2fl", "clients_per_round": 4, "final_full_vote": True},
-        "rounds": 2,
-    },
-    "trials before": {
-        "algorithm": {"name": "ifca", "clients_per_round": 2, "restarts": 2, "trial_rounds": 2},
-        "rounds": 2,
-    },
     "a turn for each": {"algorithm": {"name": "local", "clients_per_round": 2}, "rounds": 2},
     "a clustering that some miss": {
         "algorithm": CLUSTERED,

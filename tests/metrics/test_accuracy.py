@@ -1,15 +1,61 @@
-"""`metrics.fairness` on any arrays: the worked example, and the same as a run's own summary."""
+"""Spreads by hand and in general, and `metrics.fairness`: a worked example, and as a run has it."""
 
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from e2fl.metrics import METRICS, fairness, group_means
+from e2fl import metrics
+from e2fl.metrics import METRICS, fairness, group_means, spread, tenth
 from e2fl.runs.runner import run_experiment
 
 ACCURACIES = [80, 82, 90, 91, 92, 93, 94, 95, 96, 97, 97, 98, 98, 98, 99, 99, 99, 99, 100, 100]
 GROUPS = ["A"] * 2 + ["B"] * 4 + ["C"] * 6 + ["D"] * 8
+
+
+def test_spreads_by_hand():
+    expected = {
+        "mean": 2.5,
+        "worst10": 1.0,
+        "best10": 4.0,
+        "variance": 1.25,
+        "std": math.sqrt(1.25),
+        "gap": 3.0,
+        "p10": 1.3,
+        "p90": 3.7,
+        "gini": 0.25,
+        "gini_errors": 2.5 * 0.25 / 97.5,
+        "jain": 100 / (4 * 30),
+        "jain_errors": 390**2 / (4 * (99**2 + 98**2 + 97**2 + 96**2)),
+    }
+    assert spread([1.0, 2.0, 3.0, 4.0]) == pytest.approx(expected)
+    values = np.random.default_rng(0).random(30)
+    difference = np.abs(values[:, None] - values[None, :]).mean()
+    assert metrics.gini(values) == pytest.approx(difference / (2 * values.mean()))
+    assert [tenth(count) for count in (1, 19, 20, 3400)] == [1, 1, 2, 340]
+
+
+def test_what_is_not_defined_is_not_a_number():
+    assert all(math.isnan(value) for value in spread([1, math.nan, 3]).values())
+    assert math.isnan(metrics.gini([1, -2]))
+    assert math.isnan(metrics.jain([1, -2]))
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=50), st.floats(0.1, 50))
+def test_spreads_are_ordered_and_shares_do_not_depend_on_the_unit(values, factor):
+    measured = spread(values)
+    assert measured["worst10"] <= measured["mean"] + 1e-9
+    assert measured["mean"] <= measured["best10"] + 1e-9
+    assert measured["p10"] <= measured["p90"]
+    assert all(math.isfinite(measured[name]) for name in METRICS)
+    equal = spread(values[:1] * 30)
+    for name in ("variance", "std", "gap", "gini", "gini_errors"):
+        assert equal[name] == pytest.approx(0, abs=1e-9)
+    assert equal["jain"] == pytest.approx(1)
+    for measure in (metrics.gini, metrics.jain):
+        assert measure([factor * v for v in values]) == pytest.approx(measure(values), abs=1e-9)
 
 
 def test_twenty_clients_in_four_groups():

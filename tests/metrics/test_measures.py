@@ -7,7 +7,7 @@ import pytest
 
 from e2fl.errors import ConfigError
 from e2fl.metrics import METRICS, fairness, measure_of, own_measure
-from e2fl.metrics.measures import as_measure, own_measures, registry
+from e2fl.metrics.measures import OwnMeasure, own_measures, registry
 
 TEXT = (files("e2fl.metrics") / "measures.toml").read_text(encoding="utf-8")
 
@@ -16,22 +16,20 @@ TEXT = (files("e2fl.metrics") / "measures.toml").read_text(encoding="utf-8")
     ("old", "new", "message"),
     [
         ('printed = ["group/mean"', 'printed = ["group/maen"', "did you mean 'group/mean'"),
+        ("page = [", "pages = [", "there are columns of gain, page"),
         ("jain = {", "jian = {", "function in METRICS: jain, jian"),
         ('definition = "gap"', 'definition = "gpa"', "group/gap has no definition 'gpa'"),
         ('better = "zero"', 'better = "nil"', "'protected/eod': better is .*, not 'nil'"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_before_anything_runs(old, new, message) -> None:
+def test_a_mistake_in_the_file_is_named_before_anything_runs(old, new, message):
     assert old in TEXT
     with pytest.raises(ConfigError, match=message):
         registry(TEXT.replace(old, new))
 
 
-def test_a_new_spread_is_a_function_and_an_entry(monkeypatch) -> None:
-    def median(values):
-        return float(np.median(values))
-
-    monkeypatch.setitem(METRICS, "median", median)
+def test_a_new_spread_is_a_function_and_an_entry(monkeypatch):
+    monkeypatch.setitem(METRICS, "median", lambda values: float(np.median(values)))
     entry = 'median = { title = "median", unit = "%", better = "more", definition = "percentile" }'
     measures, _, _ = registry(TEXT.replace("[spreads]", f"[spreads]\n{entry}\n#"))
     assert measures["clients/median"].head == "clients"
@@ -48,21 +46,23 @@ def test_a_new_spread_is_a_function_and_an_entry(monkeypatch) -> None:
         ("protected/eod", "protected/eod", 0),
     ],
 )
-def test_a_path_finds_its_measure(path: str, key: str, sign: int) -> None:
+def test_a_path_finds_its_measure(path, key, sign):
     measure = measure_of(path)
     assert (measure.key, measure.sign) == (key, sign)
 
 
-def test_a_group_is_the_head_of_its_column() -> None:
-    assert measure_of("groups/north/loss").head == "north"
+@pytest.mark.parametrize("path", ["group/worst", "groups/accuracy", "groups/G1/nothing", ""])
+def test_an_unknown_path_is_refused(path):
+    with pytest.raises(ConfigError, match="no measure"):
+        measure_of(path)
 
 
-def test_an_own_measure_is_known_where_it_is_given() -> None:
+def test_an_own_measure_is_known_where_it_is_given():
     @own_measure(title="Cost", unit="EUR", better="less")
     def cost(y_true, outputs):
         return 0.0
 
-    own = own_measures([as_measure("cost", cost)])
+    own = own_measures({"cost": OwnMeasure("cost", cost).described})
     assert measure_of("measures/cost/clients/high10", own).title == "worst 10 %"
     assert measure_of("measures/cost/clients/variance", own).sign == -1
     assert measure_of("measures/cost/groups/north", own).head == "north"
@@ -70,10 +70,4 @@ def test_an_own_measure_is_known_where_it_is_given() -> None:
         with pytest.raises(ConfigError, match="no measure"):
             measure_of(path, others)
     with pytest.raises(ConfigError, match="better is"):
-        as_measure("cost", own_measure(title="Cost", better="fewer")(cost))
-
-
-@pytest.mark.parametrize("path", ["group/worst", "groups/accuracy", "groups/G1/nothing", ""])
-def test_an_unknown_path_is_refused(path: str) -> None:
-    with pytest.raises(ConfigError, match="no measure"):
-        measure_of(path)
+        OwnMeasure("cost", own_measure(title="Cost", better="fewer")(cost))

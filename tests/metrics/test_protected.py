@@ -17,27 +17,22 @@ def counts(n, true_positive, false_positive, false_negative):
 WOMEN, MEN = counts(100, 6, 4, 4), counts(200, 45, 15, 15)
 
 
-def test_differences_between_two_groups():
+def test_differences_of_counts_by_hand():
     expected = {"eod": 0.6 - 0.75, "spd": 0.10 - 0.30, "di": 12 / 20 - 90 / 120}
     assert protected(WOMEN, MEN) == pytest.approx(expected)
     undefined = protected(counts(10, 0, 1, 0), counts(10, 2, 1, 1))  # no positives: not 0
     assert math.isnan(undefined["eod"])
     assert not math.isnan(undefined["spd"])
     assert f1(0, 0, 0) == 0
-    assert f1(3, 1, 2) == pytest.approx(6 / 9)
-
-
-def test_equal_opportunity_varies_over_clients():
     even, no_positives = (MEN, MEN), (counts(10, 0, 1, 0), MEN)
     assert metrics.eod_std([(WOMEN, MEN), even, no_positives]) == pytest.approx(0.15 / 2)
     assert metrics.eod_std([(WOMEN, MEN), no_positives]) is None
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_differences_agree_with_fairlearn(seed):
+def test_differences_of_rows_agree_with_fairlearn():
     fairlearn = pytest.importorskip("fairlearn.metrics")
     sklearn = pytest.importorskip("sklearn.metrics")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     a = rng.integers(0, 2, 400)
     y = (rng.random(400) < 0.2 + 0.2 * a).astype(int)
     y_hat = np.where(rng.random(400) < 0.8, y, 1 - y)
@@ -51,11 +46,7 @@ def test_differences_agree_with_fairlearn(seed):
     assert signed == pytest.approx(dict(frame.by_group.loc[0] - frame.by_group.loc[1]))
 
 
-def test_row_metrics_by_hand():
-    #    women: 2 positives, 1 found, 1 false alarm   men: 2 positives, both found, no false alarm
-    y, y_hat, a = [1, 1, 0, 0, 1, 1, 0], [1, 0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]
-    expected = {"eod": 0.5 - 1, "di": 2 / 4 - 1, "spd": 1 / 2 - 2 / 3}
-    assert metrics.signed_differences(y, y_hat, sensitive_features=a) == pytest.approx(expected)
+def test_rows_that_are_missing_or_impossible():
     signed = metrics.signed_differences([1, 1], [1, 1], sensitive_features=[1, 1])
     assert math.isnan(signed["spd"])  # without rows undefined, not 0
     assert signed["di"] == -1

@@ -46,7 +46,7 @@ def test_a_sentence_that_no_longer_holds_stops_the_pages(ledger):
 
 
 def test_a_page_is_drawn_without_torch():
-    code = "import sys, paper.pages, paper.running; sys.exit('torch' in sys.modules)"
+    code = "import sys, paper.pages, paper.command; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=DOCS.parents[1], check=False)
     assert done.returncode == 0
 

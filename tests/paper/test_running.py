@@ -12,10 +12,8 @@ from e2fl.cli import main
 from e2fl.errors import ConfigError, RunError
 from e2fl.kernels import ENGINE_VERSION
 from e2fl.runs.runner import run_experiment
-from paper.collecting import collect, origin_here, read_runs
 from paper.ledger import frame, read_ledger
-from paper.recipes import planned_runs
-from paper.running import folder_of, listing, run_missing
+from paper.running import collect, folder_of, origin_here, planned_runs, read_runs, run_missing
 from paper.studies import DECLARED, complete, missing, needed, state
 from tests.paper.conftest import TINY, make_run
 
@@ -32,7 +30,7 @@ def test_the_declared_runs_are_those_of_the_configuration(name):
 def test_the_first_seed_of_every_method_comes_first():
     runs = needed("table1")
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
-    assert len(runs) == len({run.identity for run in runs}) == 43
+    assert len(runs) == len({run.identity for run in runs}) == 45
 
 
 def test_settings_methods_and_seeds_can_be_chosen():
@@ -63,7 +61,7 @@ def test_a_run_is_missing_until_it_has_its_last_round():
     short, whole = make_run(rounds=[(20, 1.0)], finished=False), make_run(rounds=[(60, 1.0)])
     assert missing([planned], [])[0].reached == 0
     assert missing([planned], [short])[0].reached == 20
-    assert "seed 0 has 20" in listing(missing([planned], [short]))
+    assert str(missing([planned], [short])[0]) == "e2fl: seed 0, to round 60, has 20"
     assert missing([planned], [whole]) == []
     assert complete(make_run("local", rounds=[(10, 1.0)]), 3000)  # it has ended by itself
     assert not complete(make_run(rounds=[(70, 1.0)]), 80)
@@ -196,7 +194,7 @@ def test_the_command_lists_runs_runs_them_and_collects(tmp_path, capsys):
     places = ["--out", str(tmp_path / "out"), "--ledger", str(tmp_path / "ledger")]
     words = ["reproduce", "table1", "--seeds", "0", "--methods", "fedavg", *settings, *places]
     assert main([*words, "--dry-run"]) == 3
-    assert "fedavg: seeds 0, to round 3" in capsys.readouterr().out
+    assert "fedavg: seed 0, to round 3" in capsys.readouterr().out
     assert main([*words, "--budget", "0"]) == 3
     assert main(words) == 0
     assert "data.clients=10" in capsys.readouterr().out  # the setting above the table

@@ -23,12 +23,6 @@ def test_mutated_messages_give_wire_errors_only() -> None:
     assert len(outcome.reasons) >= 5
 
 
-@pytest.mark.slow
-def test_many_mutated_messages_take_no_longer_than_honest_ones() -> None:
-    outcome = campaign(40_000, seed=1)
-    assert outcome.slowest <= 5
-
-
 @pytest.mark.parametrize("filler", [b"\0", b"\xff", b"\x55"])
 def test_a_long_message_takes_no_more_memory_than_the_model(filler: bytes) -> None:
     reference = Reference({"w": np.arange(4000, dtype=np.int32)}, {"w": 50})
@@ -60,7 +54,7 @@ def permutations(sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("sizes", LAYERS, ids=str)
 def test_layers_with_different_numbers_of_buckets_come_back(sizes: dict[str, int]) -> None:
     reference = Reference(permutations(sizes, 0))
-    assert len({plan.alphabet for plan in FINER._plans(reference)}) > 1
+    assert len({plan.alphabet for plan in FINER.plans(reference)}) > 1
     for seed in range(1, 20):
         ranking = permutations(sizes, seed)
         sent = FINER.encode(ranking, reference)
@@ -72,12 +66,12 @@ def test_layers_with_different_numbers_of_buckets_come_back(sizes: dict[str, int
 
 def test_a_symbol_that_only_another_layer_has_is_refused() -> None:
     reference = Reference(permutations(LAYERS[0], 0))
-    plans = list(FINER._plans(reference))
+    plans = FINER.plans(reference)
     assert [plan.alphabet for plan in plans] == [25, 26]
     symbols = [np.zeros(72, np.uint8), np.zeros(384, np.uint8)]
     symbols[0][-1] = 25
-    with pytest.raises(WireError, match="layer 'first' has a symbol that this layer does not have"):
-        FINER.decode(coarse_module._encode(plans, symbols), reference)
+    with pytest.raises(WireError, match="'first' has a symbol of other layers"):
+        FINER.decode(coarse_module.encode_plans(plans, symbols), reference)
 
 
 @pytest.mark.parametrize("edges", [1, 2, 3, 5, 24, 72, 256, 300, 5000])

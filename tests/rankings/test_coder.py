@@ -290,23 +290,6 @@ def test_entropy_worked_by_hand() -> None:
     )
 
 
-def test_a_library_coder_needs_as_many_bits() -> None:
-    constriction = pytest.importorskip("constriction")
-    rng = np.random.default_rng(1)
-    symbols = rng.choice(8, 50_000, p=[0.6, 0.2, 0.1, 0.05, 0.03, 0.01, 0.008, 0.002]).astype(
-        np.uint8
-    )
-    ends = np.array([symbols.size])
-    tables = tables_of(symbols, ends, 8)
-    shares = tables[0].astype(np.float64) / (1 << plain.PRECISION)
-    coder = constriction.stream.stack.AnsCoder()
-    model = constriction.stream.model.Categorical(shares.astype(np.float32), perfect=False)
-    coder.encode_reverse(symbols.astype(np.int32), model)
-    theirs = 32 * len(coder.get_compressed())
-    ours = 8 * len(kernels.rans_encode(symbols, ends, tables))
-    assert abs(ours - theirs) < 0.001 * theirs + 128
-
-
 @given(st.binary(max_size=200))
 def test_junk_gives_wire_errors_only(junk: bytes) -> None:
     lengths = np.array([70, 30])

@@ -10,10 +10,10 @@ import pytest
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
 from e2fl.errors import WireError
-from e2fl.grouping.rank_clustering import RankClustering
+from e2fl.grouping import Grouping, KnownGroups, LowestLoss, RankClustering
 from e2fl.models import Model
 from e2fl.networks import mlp
-from e2fl.rankings.ballots import Buckets, Reference, encode_mask
+from e2fl.rankings.ballots import Buckets, Reference
 from e2fl.rankings.messages import (
     AnyBallots,
     AnyInvitation,
@@ -23,11 +23,10 @@ from e2fl.rankings.messages import (
     Invitation,
     parts_of,
 )
-from e2fl.rankings.order import mask_layers
 from e2fl.rounds import run
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.testing.contract import Moment, Problem
-from tests.rankings.test_messages import DOWN, a_moment, assert_full, e2fl, grouping
+from tests.rankings.test_messages import DOWN, a_moment, assert_full, e2fl
 
 
 def mutations(raw: bytes, count: int) -> Iterator[bytes]:
@@ -56,9 +55,9 @@ def sealed(raw: bytearray) -> bytearray:
     return raw
 
 
-@pytest.mark.parametrize("kind", ["known", "lowest_loss", "rank_clustering"])
-def test_mutated_ballots_are_refused_or_in_canonical_form(kind: str) -> None:
-    problem = Problem(e2fl(Buckets(16), grouping=grouping(kind)))
+@pytest.mark.parametrize("grouping", [KnownGroups(), LowestLoss(), RankClustering()], ids=str)
+def test_mutated_ballots_are_refused_or_in_canonical_form(grouping: Grouping) -> None:
+    problem = Problem(e2fl(Buckets(16), grouping=grouping))
     moment = problem.moments[0]
     spec = problem.model().spec.only(moment.request.ask.layers)
     client = min(moment.replies)
@@ -78,7 +77,7 @@ def test_mutated_ballots_are_refused_or_in_canonical_form(kind: str) -> None:
 
 
 def test_mutated_invitations_give_wire_errors_only() -> None:
-    problem = Problem(e2fl(Buckets(16), grouping=grouping("lowest_loss")))
+    problem = Problem(e2fl(Buckets(16), grouping=LowestLoss(groups=2)))
     moment = problem.moments[1]
     model = problem.model()
     origin = Reference(model.supernet(problem.seed).ranking, {}, model.keep)
@@ -90,7 +89,7 @@ def test_mutated_invitations_give_wire_errors_only() -> None:
         try:
             message = AnyInvitation.from_bytes(raw, model.spec)
             assert isinstance(message, CodedInvitation)
-            assert_full(message.decode(DOWN, origin, 2).ranking, model)
+            assert_full(message.decode(DOWN, origin).ranking, model)
         except WireError:
             refused += 1
     assert refused > 900
@@ -103,39 +102,13 @@ def test_lengths_must_add_up(lengths: tuple[int, ...]) -> None:
         parts_of(b"abc", lengths)
 
 
-@pytest.mark.parametrize("kind", ["known", "lowest_loss"])
-def test_an_invitation_with_too_many_masks_is_refused_before_they_are_decoded(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = 1000
-
-    @dataclass(frozen=True)
-    class ManyMasks(E2FL):
-        def broadcast(self, state, clients):  # type: ignore[no-untyped-def]
-            sent = super().broadcast(state, clients)
-            ranking = state.global_ranking
-            mask = encode_mask(mask_layers(ranking, state.keep), Reference(ranking))
-            lengths = (len(mask),) * more
-            return {
-                c: replace(m, lengths=(*m.lengths, *lengths), codes=m.codes + more * mask)
-                for c, m in sent.items()
-            }
-
-    monkeypatch.setattr(
-        "e2fl.rankings.messages.decode_mask", lambda *_: pytest.fail("a mask was decoded")
-    )
-    problem = Problem(ManyMasks(clients_per_round=5, ballot=Buckets(16), grouping=grouping(kind)))
-    with pytest.raises(WireError, match=r"an invitation has \d+ masks; at most [02] are expected"):
-        list(problem.run(problem.federation(), 1))
-
-
 def forgeries(moment: Moment, client: int, problem: Problem) -> dict[str, AnyBallots]:
     honest = moment.replies[client]
     assert isinstance(honest, CodedBallots)
     start = moment.state.global_ranking
-    part = Reference({"fc1.weight": start["fc1.weight"]}, moment.state.fan_in, moment.state.keep)
-    other = problem.algorithm.ballot.encode(start, part)
-    coarser = Buckets(5).encode(start, Reference(start, moment.state.fan_in, moment.state.keep))
+    known = moment.state.known.reference(start)
+    other = problem.algorithm.ballot.encode(start, known.only(["fc1.weight"]))
+    coarser = Buckets(5).encode(start, known)
     (size,) = honest.lengths
     return {
         "exact ballots": Ballots(honest.groups, (start,)),

@@ -15,7 +15,6 @@ from e2fl.errors import ConfigError
 from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import invert, mask_of
 from e2fl.rankings.votes import (
-    VOTES,
     Borda,
     BordaCount,
     TrimmedBorda,
@@ -127,19 +126,6 @@ def test_another_rule_takes_the_place_of_borda():
     ]
     first, second = (run.state.global_ranking for run in results)
     assert any(not np.array_equal(first[layer], second[layer]) for layer in first)
-
-
-@pytest.mark.parametrize("name", ["e2fl", "frl", "e2fl_steady"])
-@pytest.mark.parametrize("setting", ["borda", {"name": "borda"}])
-def test_the_setting_names_a_rule(name, setting):
-    experiment = from_dict(TOY | {"algorithm": {"name": name, "vote": setting}})
-    assert experiment.build_algorithm().vote == VOTES["borda"]()
-
-
-def test_an_unknown_rule_is_named():
-    experiment = from_dict(TOY | {"algorithm": {"name": "e2fl", "vote": "borada"}})
-    with pytest.raises(ConfigError, match="borda"):
-        experiment.build_algorithm()
 
 
 @given(ballots(), st.sampled_from([0.1, 0.2, 0.34]), st.integers(1, 3))

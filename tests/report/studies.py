@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl import metrics
-from e2fl.report.study import Method, Study, with_derived
+from e2fl.report.study import Method, Study, with_derived, with_gains
 from e2fl.runs.records import numbers_of
 
 
@@ -13,28 +13,20 @@ def parts_of(groups, clients_each=10, test_rows=100_000):
     lists = [np.atleast_1d(value) for value in groups.values()]
     lists = [values if len(values) > 1 else np.repeat(values, clients_each) for values in lists]
     accuracy = np.concatenate(lists).astype(float)
-    names = [[name] * len(values) for name, values in zip(groups, lists, strict=True)]
-    return pd.DataFrame(
-        {
-            "client": [f"c{place}" for place in range(len(accuracy))],
-            "group": np.concatenate(names).astype(object),
-            "n": float(test_rows),
-            "accuracy": accuracy,
-        }
-    )
+    names = np.repeat(np.array(list(groups), dtype=object), [len(values) for values in lists])
+    clients = [f"c{position}" for position in range(len(accuracy))]
+    parts = {"client": clients, "group": names, "n": float(test_rows), "accuracy": accuracy}
+    return pd.DataFrame(parts)
 
 
 def row_of(parts, *, seed=0, mib=1.0, grouped=True, **more):
     """Return the row of a frame: measures of these clients, and other records by their names."""
     found = metrics.fairness(parts["accuracy"], parts["group"] if grouped else None)
     groups = {name: found["groups"][name] for name in parts["group"].unique() if grouped}
-    sent = {
-        "up_per_client_round": mib * 2**20,
-        "down_per_client_round": mib * 2**20,
-        "up_total": mib * 2**23,
-        "down_total": mib * 2**23,
+    ways = {
+        f"{way}_{of}": mib * 2**20 for way in ("up", "down") for of in ("per_client_round", "total")
     }
-    record = {"clients": found["clients"], "group": found["group"], "groups": groups, "bytes": sent}
+    record = {"clients": found["clients"], "group": found["group"], "groups": groups, "bytes": ways}
     return {"seed": seed, "round": 1, **with_derived(numbers_of(record | more))}
 
 
@@ -61,4 +53,6 @@ def method(
 
 
 def study(*methods, **more):
-    return Study("made by hand", "no data", tuple(methods), **more)
+    alone = next((one for one in methods if one.alone), None)
+    gained = tuple(with_gains(one, alone) for one in methods)
+    return Study("made by hand", "no data", gained, **more)

@@ -9,6 +9,7 @@ from tests.report.studies import method, study
 
 FAIR = {"A": 88.0, "B": 86.0}
 UNFAIR = {"A": 95.0, "B": 74.0}
+THREE = [{"A": 95, "B": 74}, {"A": 96, "B": 75}, {"A": 94, "B": 73}]
 
 
 def local(*by_seed):
@@ -24,7 +25,7 @@ def e2fl(*by_seed, **more):
 
 
 @pytest.mark.parametrize(
-    ("methods", "begins"),
+    ("methods", "sentence"),
     [
         # worst: 85.8 - 76 = 9.8; mean: 86.9 - 87 = -0.1
         (
@@ -50,12 +51,9 @@ def e2fl(*by_seed, **more):
         (
             [e2fl()],
             "E2FL: clients reach 87.0 % on average; the worst group (B) reaches 86.0 %, "
-            "2.0 percentage points less than the best group. There is nothing to compare with",
+            "the best 88.0 %. There is nothing to compare with",
         ),
-        (
-            [e2fl({"A": 80, "B": 80, "C": 80})],
-            "E2FL: clients reach 80.0 % on average. All 3 groups have the same accuracy.",
-        ),
+        ([e2fl({"A": 80, "B": 80, "C": 80})], "All 3 groups have the same accuracy."),
         (
             [
                 fedavg({f"G{k}": 80.0 + k for k in range(20)}),
@@ -70,26 +68,11 @@ def e2fl(*by_seed, **more):
             ],
             "E2FL is 12.5 percentage points better than FedAvg for the worst tenth of clients",
         ),
-        (
-            [fedavg(diverged=3), e2fl()],
-            "FedAvg diverged: the models of 3 clients have losses that are absurd or not finite",
-        ),
-    ],
-)
-def test_the_verdict_begins_with_what_matters_most(methods, begins):
-    assert verdict(study(*methods)).text.startswith(begins)
-
-
-@pytest.mark.parametrize(
-    ("methods", "sentence"),
-    [
+        ([fedavg(diverged=3), e2fl()], "FedAvg diverged: the models of 3 clients have losses"),
         ([fedavg(), e2fl()], "One run only, so this may be chance. Repeat with three or more"),
         ([fedavg(), e2fl()], "Training alone was not run"),
         (
-            [
-                fedavg({"A": 95, "B": 74}, {"A": 96, "B": 75}, {"A": 94, "B": 73}),
-                e2fl({"A": 88, "B": 86}, {"A": 89, "B": 87.2}, {"A": 87, "B": 85}),
-            ],
+            [fedavg(*THREE), e2fl({"A": 88, "B": 86}, {"A": 89, "B": 87.2}, {"A": 87, "B": 85})],
             "Over 3 seeds, the difference for the worst is statistically significant",
         ),
         (
@@ -101,26 +84,18 @@ def test_the_verdict_begins_with_what_matters_most(methods, begins):
         ),
         ([fedavg(), e2fl(FAIR, first_seed=7)], "They share no seed, so this may be chance."),
         (
-            [
-                local({"A": [80] * 4, "B": [80, 80]}),
-                fedavg({"A": [95] * 4, "B": [60, 60]}),
-                e2fl({"A": [90, 90, 90, 79], "B": [80, 79.9]}),
-            ],
-            "With E2FL, 2 of 6 clients do worse than training alone.",
+            [local({"A": [80] * 4, "B": [80, 80]}), e2fl({"A": [90, 90, 90, 79], "B": [80, 79.9]})],
+            "With E2FL, 33.3 % of clients do worse than training alone.",
         ),
         ([local({"A": 70, "B": 70}), e2fl()], "With E2FL, no client does worse"),
-        (
-            [local({"A": [80, 80]}, {"A": [80, 80]}), e2fl({"A": [79, 90]}, {"A": [90, 90]})],
-            "0.5 of 2 clients (mean over 2 seeds) do worse",
-        ),
+        ([local({"A": 99, "B": 99}), e2fl()], "With E2FL, all clients do worse"),
         (
             [local({"A": 90, "B": 90}), fedavg(), e2fl()],
             "Training alone is better still for the worst group, by 4.0 percentage points.",
         ),
-        ([fedavg(diverged=1)], "the models of 1 client have"),
     ],
 )
-def test_the_verdict_says_what_may_be_chance_and_who_is_worse_off(methods, sentence):
+def test_the_verdict_says_who_is_best_what_may_be_chance_and_who_is_worse_off(methods, sentence):
     assert sentence in verdict(study(*methods)).text
 
 
@@ -186,27 +161,30 @@ def figures(*methods, **more):
     return {figure.title: figure for figure in verdict(study(*methods, **more)).figures}
 
 
-def test_the_key_figures_name_the_worst_group_the_gap_the_best_method_and_who_is_worse_off():
+def test_the_key_figures_stand_beside_those_of_the_second_best():
     shown = figures(local({"A": 80.0, "B": 80.0}), fedavg(), e2fl())
-    assert shown["Worst group"].value == "86.0 % (B)"
-    assert shown["Gap between best and worst group"].value == "2.0"
-    assert "21.0 with FedAvg" in shown["Gap between best and worst group"].detail
-    assert shown["Best for the worst group"].value == "E2FL"
-    assert "One run only" in shown["Best for the worst group"].detail
-    assert shown["Worse off than training on their own"].value == "0 of 20 clients"
+    values = {title: figure.value for title, figure in shown.items()}
+    assert values == {
+        "Worst group": "86.0 % (B)",
+        "Gap between groups": "2.0 points",
+        "Mean of clients": "87.0 %",
+        "Worse off than training alone": "0.0 %",
+    }
+    assert "with E2FL; 21.0 with FedAvg" in shown["Gap between groups"].detail
     assert "Worst found group" in figures(e2fl(), groups_found=True)
 
 
 @pytest.mark.parametrize(
     ("by_seed", "value", "detail"),
     [
-        ([{"A": 80, "B": 80}], "80.0 %", "All groups have this accuracy with E2FL."),
+        ([{"A": 80, "B": 80}], "80.0 %", "Chance alone explains this"),
         ([{"A": [90.0, 91.0], "B": [70.0, 75.0]}], "72.5 % (B)", "Too few clients (2) to judge"),
-        ([{"A": 90, "B": 70}], "70.0 % (B)", "more than chance explains"),
-        ([{"A": 70, "B": 80}, {"A": 80, "B": 75}], "72.5 %", "95 % interval"),
+        ([{"A": 90, "B": 70}], "70.0 % (B)", "More than chance"),
+        ([{"A": 70, "B": 80}, {"A": 80, "B": 75}], "72.5 %", "More than chance"),
+        ([{"A": 70, "B": 80}, {"A": 71, "B": 80}], "70.5 % (A)", "More than chance"),
     ],
 )
-def test_the_worst_group_is_judged(by_seed, value, detail):
+def test_the_worst_group_is_named_and_judged(by_seed, value, detail):
     worst = figures(e2fl(*by_seed))["Worst group"]
     assert worst.value == value
     assert detail in worst.detail

@@ -7,7 +7,7 @@ import pytest
 
 from e2fl.errors import ConfigError, RunError
 from e2fl.runs.batch import SharedData, Task, file_name, run_all
-from e2fl.runs.watcher import Watcher
+from tests.runs.helpers import Noting
 
 
 def tasks_of(toy, tmp_path, *labels, **changes):
@@ -18,16 +18,8 @@ def tasks_of(toy, tmp_path, *labels, **changes):
     ]
 
 
-class Counting(Watcher):
-    def __init__(self):
-        self.rounds = 0
-
-    def advance(self, number, measured):
-        self.rounds += 1
-
-
 def test_finished_runs_are_read_and_not_run_again(toy, tmp_path):
-    tasks, watcher = tasks_of(toy, tmp_path, "a", "b", rounds=2), Counting()
+    tasks, watcher = tasks_of(toy, tmp_path, "a", "b", rounds=2), Noting()
     first = run_all(tasks[:1], watcher=watcher).finished()
     both = run_all(tasks, watcher=watcher).finished()
     assert watcher.rounds == 4
@@ -44,32 +36,31 @@ def test_a_failed_run_is_named_and_the_others_finish(toy, tmp_path):
     assert list(batch.runs) == tasks[2:]
     with pytest.raises(RunError, match=r"2 of 3 runs failed: a, seed 0: .*; b, seed 0: .*99"):
         batch.finished()
+    assert [run.experiment.label for run in batch.some()] == ["c"]
     with pytest.raises(ConfigError, match="99"):  # a single reason is raised as it is
         run_all(tasks[1:]).finished()
+    with pytest.raises(ConfigError, match="99"):
+        run_all(tasks[1:2]).some()
 
 
 def test_a_budget_stops_between_rounds_and_the_same_batch_continues(toy, tmp_path, monkeypatch):
-    tasks, watcher = tasks_of(toy, tmp_path, "a", "b", rounds=4), Counting()
+    tasks, watcher = tasks_of(toy, tmp_path, "a", "b", rounds=4), Noting()
     stopped = run_all(tasks, budget=0.0, watcher=watcher)
     assert (stopped.stopped, stopped.runs, watcher.rounds) == (True, {}, 0)
-
     with monkeypatch.context() as patched:
         patched.setattr(
             "e2fl.runs.batch.time", SimpleNamespace(time=lambda: 100.0 * (watcher.rounds >= 2))
         )
         batch = run_all(tasks, budget=60.0, watcher=watcher)
     assert (batch.stopped, batch.runs, watcher.rounds) == (True, {}, 2)
-    again = Counting()
+    again = Noting()
     runs = run_all(tasks, watcher=again).finished()
     assert again.rounds == 2 + 4
     assert runs[0].history == run_all([Task(tasks[0].experiment)]).finished()[0].history
 
 
-def test_runs_with_the_same_data_share_it(toy):
+def test_runs_with_the_same_data_share_it_and_names_do_not_leave_their_folder(toy):
     shared, other = SharedData(), replace(toy, algorithm={"name": "fedavg"})
     assert shared(toy) is shared(other)
     assert shared(replace(toy, seed=1)) is not shared(toy)
-
-
-def test_the_name_of_a_method_does_not_leave_its_folder():
     assert file_name("../mine:Method") == "...mine.Method"

@@ -64,7 +64,7 @@ def test_a_small_group_beside_a_large_one_is_found():
     assert "declared" not in survey(experiment(), 2, 2, data=federation(nameless)).table()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_federation_without_groups_is_called_noise(seed):
     found = survey(experiment(seed, groups=1), 2, 4)
     assert found.fitting == []
@@ -112,7 +112,7 @@ def test_a_flat_silhouette_names_the_range_and_the_most_groups_that_are_as_stabl
 
 
 def test_the_advice_asks_for_the_clustering_that_was_surveyed():
-    settings = {"layers": ("fc1", "fc2"), "normalise": True, "start": "spread", "restarts": 3}
+    settings = {"layers": ("fc1", "fc2"), "start": "random", "sample_edges": 300}
     found = Survey((row(4, 0.2),), RankClustering(groups=12, **settings))
     wanted = tomllib.loads(f"grouping = {found.grouping(4)}")["grouping"]
     assert wanted.pop("name") == "rank_clustering"
@@ -129,7 +129,7 @@ def test_the_command_prints_a_table_and_advice(tmp_path, capsys):
     advice = 'Use 2 groups: grouping = { name = "rank_clustering", groups = 2, layers = ["all"] }'
     for words in ("stability", "2 *", advice, "as declared"):
         assert words in shown.out
-    assert shown.err.splitlines()[-1].endswith("done")
+    assert "clustering into 3 groups" in shown.err
     for first, last in ((1, 3), (4, 3), (2, 24)):
         with pytest.raises(ConfigError, match="--"):
             survey(experiment(), first, last, data=Toy(clients=24))

@@ -13,9 +13,8 @@ from safetensors.numpy import load_file
 from e2fl import codec
 from e2fl.cli import main
 from e2fl.errors import RunError, StorageError
-from e2fl.runs import data_files
+from e2fl.runs import store
 from e2fl.runs.batch import Task, compare, run_all
-from e2fl.runs.records import Evaluation, Summary
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder, read_run
 from e2fl.runs.watcher import Watcher
@@ -54,20 +53,18 @@ def test_a_run_leaves_the_files_of_the_contract(finished):
     run = read_run(finished)
     assert run.summary.keys() >= {"algorithm", "dataset", "rounds", "seed", "version", "bytes"}
     assert run.summary["groups"]["G1"].keys() == {"clients", "accuracy", "loss"}
+    # What is empty is left out.
+    assert not {"unseen", "diverged", "failed", "validation"} & {*run.summary, *run.history[-1]}
     assert [line["round"] for line in run.history] == [2, 4]
     assert (run.label, run.seed, run.experiment.rounds) == ("e2fl", 0, 4)
     masks = load_file(finished / "model.safetensors")
     assert {name.split("/")[0] for name in masks} == {"global", "group0", "group1"}
     assert all(mask.dtype == np.bool_ for mask in masks.values())
-
-
-def test_the_keys_of_records_are_the_fields(finished):
-    run = read_run(finished)
-    result, last = codec.decode(run.summary, Summary), codec.decode(run.history[-1], Evaluation)
-    assert result.clients == last.clients == run.summary["clients"]
-    assert (result.groups_are, result.membership, result.unseen) == ("declared", "declared", None)
-    assert (last.round, last.diverged, last.loss, last.validation) == (4, 0, None, None)
-    assert result.budget.client_trainings == 16
+    data = json.loads((finished / "data.json").read_text())
+    assert (data["clients"], data["examples"]) == (8, {"train": 8 * 48, "test": 8 * 48})
+    groups = [(group["name"], group["clients"], group["train"]) for group in data["groups"]]
+    assert groups == [("G1", 4, 192), ("G2", 4, 192)]
+    assert (finished / "data.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize("name", ["history.jsonl", "clients.csv", "summary.json", "config.toml"])
@@ -75,7 +72,7 @@ def test_damage_is_one_clear_error_and_only_regular_files_are_read(folder, name,
     """Issue 25, item 2: links lead elsewhere, pipes never end, large files fill the memory."""
     path = folder / name
     real = path.rename(tmp_path / "real")
-    for garbage in (b"\xff\xfe \n", b"[1]\n", b"[" * 100_000 + b"\n", b"x = " + b"[" * 9999):
+    for garbage in (b"\xff\xfe \n", b"[1]\n", b"[" * 100_000 + b"\n", b"x = " + b"[" * 9999, b""):
         path.write_bytes(garbage)
         with pytest.raises(RunError, match=name.replace(".", r"\.")):
             read_run(folder)
@@ -113,6 +110,20 @@ def test_a_run_is_not_continued_through_a_link(toy, tmp_path):
     assert (tmp_path / "mine" / "precious.partial").exists()
 
 
+def test_a_comparison_is_not_continued_in_a_linked_folder(toy, tmp_path):
+    """Issue 25, item 2: `resume` wrote and deleted in the folder that the link names."""
+    elsewhere = stopped(toy, tmp_path / "elsewhere", 3)
+    before = sorted(path.name for path in elsewhere.rglob("*"))
+    out = tmp_path / "compared"
+    out.mkdir()
+    (out / "e2fl-seed0").symlink_to(elsewhere)
+    with pytest.raises(RunError, match="symbolic link"):
+        compare({"e2fl": toy}, [0], out=out, resume=True)
+    with pytest.raises(RunError, match="symbolic link"):
+        run_all([Task(toy, out / "e2fl-seed0")]).finished()
+    assert sorted(path.name for path in elsewhere.rglob("*")) == before
+
+
 def test_a_file_of_arrays_that_is_none_is_not_read_whole(folder, monkeypatch):
     """Issue 25, item 2: 20 GiB without a header, and with one that claims 20 GiB of weights."""
     reads = []
@@ -131,49 +142,23 @@ def test_a_file_of_arrays_that_is_none_is_not_read_whole(folder, monkeypatch):
     assert not reads
 
 
-def test_a_comparison_is_not_continued_in_a_linked_folder(toy, tmp_path):
-    """Issue 25, item 2: `resume` wrote and deleted in the folder that the link names."""
-    elsewhere = stopped(toy, tmp_path / "elsewhere", 3)
-    before = sorted(path.name for path in elsewhere.rglob("*"))
-    out = tmp_path / "compared"
-    out.mkdir()
-    (out / "e2fl-seed0").symlink_to(elsewhere)
-    with pytest.raises(RunError, match="symbolic link"):
-        compare({"e2fl": toy}, [0], out=out, resume=True)
-    assert sorted(path.name for path in elsewhere.rglob("*")) == before
-    with pytest.raises(RunError, match="symbolic link"):
-        run_all([Task(toy, out / "e2fl-seed0")]).finished()
-
-
-def test_names_that_look_like_formulas_are_neutral_in_the_table_and_come_back(tmp_path):
-    names = ["=HYPERLINK(1)", "@SUM(1)", "+1", "-1x", "'-1", "'=x", "''=x", "plain", "\tx"]
+def test_the_rows_of_clients_come_back_and_no_name_is_a_formula(tmp_path):
+    names = ["=HYPERLINK(1)", "@SUM(1)", "+1", "-1x", "'-1", "'=x", "''=x", "plain", "\tx", "a,b"]
     row = {"n": 1, "accuracy": 1.0, "loss": -0.5}
     rows = [{"client": name, "group": name, **row} for name in names]
-    Folder(tmp_path).write_clients(rows)
+    folder = Folder(tmp_path)
+    folder.write_clients(rows)
     lines = (tmp_path / "clients.csv").read_text().splitlines()[1:]
     cells = [line.split(",")[0].strip('"') for line in lines]
     risky = [cell for cell in cells if cell.startswith(("=", "@", "+", "-", "\t"))]
     assert risky == ["+1"]  # a number
-    assert Folder(tmp_path).read_clients() == rows
-
-
-def test_clients_with_different_columns_all_have_their_row(tmp_path):
-    row = {"client": "0", "group": "", "n": 1, "accuracy": 1.0, "loss": math.nan}
-    Folder(tmp_path).write_clients([row, row | {"client": "1", "served_as": 1}])
-    rows = Folder(tmp_path).read_clients()
-    assert [row["served_as"] for row in rows] == [None, 1]
-    assert math.isnan(rows[0]["loss"])
-
-
-def test_a_run_stores_what_its_data_looks_like(finished):
-    stored = json.loads((finished / "data.json").read_text())
-    assert stored["clients"] == 8
-    assert stored["examples"] == {"train": 8 * 48, "test": 8 * 48}
-    assert [(group["name"], group["clients"], group["train"]) for group in stored["groups"]] == [
-        ("G1", 4, 192),
-        ("G2", 4, 192),
-    ]
-    assert (finished / "data.svg").read_text().startswith("<svg")
+    assert folder.read("clients.csv", store.clients_of) == rows
+    odd = {"client": "007", "group": "", "n": 1, "accuracy": 1 / 3, "loss": math.nan}
+    folder.write_clients([odd, odd | {"client": "NA", "served_as": 1}])  # one has a group
+    first, second = folder.read("clients.csv", store.clients_of)
+    assert (first["client"], first["group"], first["served_as"]) == ("007", "", None)
+    assert (second["client"], second["served_as"], second["accuracy"]) == ("NA", 1, 1 / 3)
+    assert math.isnan(first["loss"])
 
 
 def test_a_picture_that_a_killed_process_did_not_write_is_written_later(toy, tmp_path):
@@ -188,10 +173,10 @@ def test_data_that_cannot_be_counted_or_drawn_ends_no_run(toy, tmp_path, monkeyp
     def fail(data):
         raise ValueError("no names today")
 
-    monkeypatch.setattr(data_files, "summarise", fail)
+    monkeypatch.setattr("e2fl.data.describe.summarise", fail)
     noting = Noting()
     run_experiment(replace(toy, rounds=1), out=tmp_path / "odd", watcher=noting)
-    assert [warning.split(" is not")[0] for warning in noting.warnings] == ["data.svg", "data.json"]
+    assert [warning.split(" is not")[0] for warning in noting.warnings] == ["data.svg"]
     assert not (tmp_path / "odd" / "data.json").exists()
 
 
@@ -201,6 +186,6 @@ def test_a_folder_removed_during_a_run_is_one_clear_error(toy, tmp_path):
             if number == 3:
                 shutil.rmtree(tmp_path / "run")
 
-    with pytest.raises(StorageError, match="was removed while the run used it"):
+    with pytest.raises(StorageError, match="its folder was removed"):
         run_experiment(toy, out=tmp_path / "run", watcher=RemoveFolder())
     assert not (tmp_path / "run").exists()

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -10,11 +13,13 @@ from types import SimpleNamespace
 import pytest
 
 from e2fl.cli import main
+from e2fl.report import live
 from e2fl.runs import progress, runner
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from e2fl.runs.trackers import flat
 from e2fl.runs.watcher import Watcher, Watchers
+from tests.runs.helpers import Noting
 
 
 @pytest.fixture
@@ -25,9 +30,6 @@ def config(toy, tmp_path, monkeypatch):
 
 
 def test_a_live_page_follows_and_comes_to_rest(config, toy, tmp_path, monkeypatch):
-    pytest.importorskip("vl_convert")
-    from e2fl.report import live
-
     monkeypatch.setattr(live, "PAUSE", 0.0)
     page = tmp_path / "out" / "report.html"
     seen = []
@@ -54,9 +56,6 @@ def test_a_live_page_follows_and_comes_to_rest(config, toy, tmp_path, monkeypatc
 
 
 def test_a_stopped_run_leaves_a_page_that_rests(config, tmp_path, monkeypatch):
-    pytest.importorskip("vl_convert")
-    from e2fl.report import live
-
     monkeypatch.setattr(live, "PAUSE", 0.0)
     advance = live.Live.advance
 
@@ -107,7 +106,7 @@ def test_trackers_see_the_history(config, tmp_path, monkeypatch, name):
     assert logged[4]["group/worst10"] == history[4]["group"]["worst10"]
     assert noted[-1] == ["closed"]
     line = {"round": 3, "groups": {"a<b": {"accuracy": 2}}, "faults": {"late": 2}, "group": None}
-    assert flat(line) == {"groups/a_b/accuracy": 2.0}
+    assert flat(line) == {"round": 3.0, "groups/a_b/accuracy": 2.0, "faults/late": 2.0}
 
 
 def test_tensorboard_sees_the_history(config, tmp_path):
@@ -129,26 +128,15 @@ def test_an_unknown_tracker_is_refused_before_the_run(config, capsys):
     assert not Path("out").exists()
 
 
-def test_compiling_is_told_only_when_it_takes_long(toy, monkeypatch):
-    class Told(Watcher):
-        heard = 0
+@pytest.mark.parametrize("slow", [True, False])
+def test_compiling_is_told_only_when_it_takes_long(toy, monkeypatch, slow):
+    def timer(seconds, call, given):
+        return SimpleNamespace(start=lambda: slow and call(*given), cancel=lambda: None)
 
-        def prepare(self):
-            self.heard += 1
-
-    class Timer:
-        def __init__(self, seconds, call):
-            self.start = call if seconds == 0 else lambda: None
-
-        def cancel(self):
-            pass
-
-    monkeypatch.setattr(runner, "threading", SimpleNamespace(Timer=Timer))
-    for seconds in (10.0, 0):
-        monkeypatch.setattr(runner, "SLOW", seconds)
-        watcher = Told()
-        run_experiment(replace(toy, rounds=1), watcher=watcher)
-        assert watcher.heard == (seconds == 0)
+    monkeypatch.setattr(runner, "threading", SimpleNamespace(Timer=timer))
+    noting = Noting()
+    run_experiment(replace(toy, rounds=1), watcher=noting)
+    assert noting.warnings == slow * [runner.COMPILING]
 
 
 @pytest.mark.parametrize("slow", [True, False])
@@ -163,3 +151,44 @@ def test_plain_lines_tell_the_turn_the_seed_and_the_time_left(toy, monkeypatch, 
     # Issue 25, item 17: no estimate of "about 0 s".
     told = [line.split(": ")[1].split(",")[0] for line in lines if "left" in line]
     assert told == (["round 2 of 6", "round 3 of 6", "round 4 of 6"] if slow else [])
+
+
+READ = """
+import glob, json, sys
+from wandb.proto import wandb_internal_pb2 as pb
+from wandb.sdk.internal.datastore import DataStore
+
+found = []
+for path in glob.glob(sys.argv[1] + "/wandb/offline-run-*/*.wandb"):
+    store = DataStore()
+    store.open_for_scan(path)
+    while (raw := store.scan_data()) is not None:
+        record = pb.Record()
+        record.ParseFromString(raw)
+        if record.WhichOneof("record_type") == "history":
+            items = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                for item in record.history.item
+            }
+            found.append(items)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_weights_and_biases_stores_the_history_offline(config, monkeypatch):
+    pytest.importorskip("wandb")
+    for name in ("WANDB_MODE", "WANDB_ERROR_REPORTING"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    words = ["-m", "e2fl.cli", "run", config, "--out", "run", "--track", "wandb"]
+    subprocess.run([sys.executable, *words], check=True, timeout=600, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", READ, "run"], check=True, timeout=600, capture_output=True, text=True
+    )
+    stored = {line["_step"]: line for line in json.loads(done.stdout)}
+    history = Folder(Path("run")).read_history()
+    assert set(stored) == {line["round"] for line in history} == {2, 4, 6}
+    for line in history:
+        assert stored[line["round"]]["group/worst10"] == line["group"]["worst10"]
+        assert stored[line["round"]]["groups/G1/accuracy"] == line["groups"]["G1"]["accuracy"]

@@ -1,12 +1,9 @@
 """A search from the command line: chosen on validation rows, tested once, resumed exactly."""
 
 import csv
+import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +13,10 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.config.experiment import load
-from e2fl.config.methods import methods
 from e2fl.errors import RunError
-from e2fl.runs.watcher import Watcher
+from e2fl.runs.progress import Progress
 from e2fl.search.page import page
-from e2fl.search.running import Options, search
+from e2fl.search.running import search
 from e2fl.search.space import space_of
 
 FILES = ("trials.csv", "best.toml", "search.html")
@@ -88,32 +84,25 @@ def test_a_search_has_the_same_budget_for_each_algorithm(config, capsys):
     assert "holds another search" in capsys.readouterr().err
 
 
-class Interrupted(Watcher):
-    """Ctrl-C after so many rounds."""
+@pytest.mark.parametrize("stop", [1, 9, 18])
+@pytest.mark.parametrize("words", [["sweep", "toy.toml", *GRID], ["tune", "toy.toml", *TUNE]])
+def test_a_search_that_was_stopped_ends_as_one_that_was_not(config, monkeypatch, words, stop):
+    words = [*words, *(["--trials", "4"] if words[0] == "tune" else [])]
+    assert main([*words, "--out", "whole"]) == 0
+    advance, rounds = Progress.advance, itertools.count(1)
 
-    def __init__(self, rounds):
-        self.left = rounds
-
-    def advance(self, number, measured):
-        self.left -= 1
-        if self.left == 0:
+    def interrupted(self, number, measured):
+        if next(rounds) == stop:
             raise KeyboardInterrupt
+        advance(self, number, measured)
 
-
-def test_a_search_that_was_interrupted_ends_as_one_that_was_not(config, tmp_path):
-    base = load(config)
-    found = methods(base, ["fedavg"])
-    space = space_of(["learner.learning_rate=0.003..1:log"])
-    options = Options(trials=8)
-    whole = search(found, space, [0], options, out=tmp_path / "whole")
-    for rounds in (1, 22):
-        out = tmp_path / f"cut{rounds}"
-        with pytest.raises(KeyboardInterrupt):
-            search(found, space, [0], options, out=out, watcher=Interrupted(rounds))
-        resumed = search(found, space, [0], options, out=out, resume=True)
-        assert resumed.table().csv() == whole.table().csv()
-        assert resumed.to_toml(base) == whole.to_toml(base)
-        assert page(resumed) == page(whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", interrupted)
+        assert main([*words, "--out", "parts"]) == 130
+    assert not Path("parts/search.html").exists()
+    assert main(["resume", "parts"]) == 0
+    for name in FILES:
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes(), name
 
 
 def test_a_trial_that_diverges_ends_no_search_and_is_not_chosen(config, capsys):
@@ -129,6 +118,8 @@ def test_a_trial_that_diverges_ends_no_search_and_is_not_chosen(config, capsys):
     [
         (["--grid", "learner.lr=0.1,0.2"], "learning_rate"),
         (["--grid", "model.keep=0.5,2"], "keep"),
+        (["--grid", "model.keep=0.1..0.5"], "must be a number, not '0.1..0.5'"),
+        (["--grid", "model.keep=[0.1,0.5"], "must be a number, not '[0.1'"),
         (["--grid", "learner.epochs=1", "--pick", "group/worst"], "group/worst10"),
     ],
 )
@@ -142,7 +133,7 @@ def test_names_on_the_page_are_escaped(toy, tmp_path):
     hostile = "<script>alert(1)</script>"
     base = replace(toy, name=hostile, rounds=1, algorithm=toy.algorithm | {"label": hostile})
     space = space_of(["learner.epochs=1"], "--grid")
-    html = page(search({hostile: base}, space, [0], Options("grid"), out=tmp_path / "s"))
+    html = page(search({hostile: base}, space, [0], sampler="grid", out=tmp_path / "s"))
     assert "<script" not in html
     assert "&lt;script&gt;" in html
 
@@ -155,44 +146,13 @@ def spread(y_true, outputs):
 def test_own_measures_are_objectives(toy, tmp_path):
     base = replace(toy, rounds=1, measures=("tests.search.test_search:spread",))
     space = space_of(["learner.score_rate=0.01,0.5"], "--grid")
-    options = Options("grid", pick="measures/spread/clients/mean")
-    result = search({"e2fl": base}, space, [0], options, out=tmp_path / "s")
-    column = result.table().frame[options.pick]
+    options = {"sampler": "grid", "pick": "measures/spread/clients/mean"}
+    result = search({"e2fl": base}, space, [0], **options, out=tmp_path / "s")
+    column = result.table().frame[options["pick"]]
     assert result.tuned[0].chosen.number == 1 + int(column.argmax())
-    assert result.final_table().frame[options.pick].notna().all()
+    assert result.final_table().frame[options["pick"]].notna().all()
     with pytest.raises(RunError, match="already exists"):  # a folder holds one search
-        search({"e2fl": base}, space, [0], options, out=tmp_path / "s")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "done"),
-    [
-        (["sweep", "toy.toml", *GRID], 2),
-        (["tune", "toy.toml", *TUNE, "--trials", "6"], 4),
-    ],
-)
-def test_a_search_that_was_killed_ends_as_one_that_was_not(config, words, done):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "e2fl.cli", *words, "--out", "killed"]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 600
-    while len(list(Path("killed").glob("*/seed0/summary.json"))) < done:
-        assert process.poll() is None, "the search ended too early"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait(timeout=120)
-    assert not Path("killed/search.html").exists()
-    for _ in range(60):  # processes of a killed sweep stop by themselves
-        if main(["resume", "killed"]) == 0:
-            break
-        time.sleep(1)
-    assert main([*words, "--out", "whole"]) == 0
-    for name in FILES:
-        assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes(), name
+        search({"e2fl": base}, space, [0], **options, out=tmp_path / "s")
 
 
 def test_a_record_that_is_no_regular_file_is_refused(config, capsys):

@@ -135,13 +135,13 @@ def test_more_actors_than_cores_are_refused(ray, toy):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"runtime": {"actors": 2}}, "needs a name"),
+        ({"runtime": {"actors": 2}}, "with a name"),
         ({"runtime": {"name": "rey"}}, "did you mean 'ray'"),
         ({"runtime": {"name": "ray", "actor": 2}}, "did you mean 'actors'"),
         ({"runtime": {"name": "ray", "actors": -1}}, "0 or more"),
         ({"runtime": {"name": "ray", "cores": 0}}, "at least 1"),
         ({"runtime": ACTORS, "device": "cuda"}, "processors"),
-        ({"runtime": ACTORS, "attack": {"name": "none"}}, "one process"),
+        ({"runtime": ACTORS, "attack": {"name": "none"}}, "attacks"),
     ],
 )
 def test_wrong_settings_are_refused(toy, change, word):

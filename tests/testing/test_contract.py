@@ -1,6 +1,7 @@
 """What every algorithm and grouping promises; the registries are read by themselves."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import torch
@@ -9,14 +10,13 @@ from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg, Shared
-from e2fl.algorithms.fedpm import FedPM
 from e2fl.algorithms.frl import FRL
 from e2fl.algorithms.groupavg import GroupAvg
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.term import TERM
 from e2fl.construct import fields_of
-from e2fl.grouping import GROUPINGS, LowestLoss
-from e2fl.rankings.ballots import Buckets
+from e2fl.grouping import GROUPINGS, LowestLoss, RankClustering
+from e2fl.rankings.ballots import Boundary, Buckets, Exact, Moves
 from e2fl.testing import check_algorithm
 from e2fl.testing.contract import CHECKS, Problem
 from e2fl.testing.toy import Toy
@@ -26,86 +26,73 @@ SETTINGS = {
     "afl": {"learning_rate": 1.0},
     "ifca": {"groups": 2},
 }  # a little problem's own
+INSIDE = Toy(clients=6, groups=2, classes=2, inside=True, styles=True)
+INFERRED = LowestLoss(groups=2)
+CLUSTERED = LowestLoss(groups=2, clustered=2)
 
 
 def grouping(name):
     make = GROUPINGS[name]
-    settings = {"groups": 2, "warm": True}
+    settings = {"groups": 2, "clustered": 2 if name != "lowest_loss" else 0}
     return make(**{key: value for key, value in settings.items() if key in fields_of(make)})
 
 
-INSIDE = Toy(clients=6, groups=2, classes=2, inside=True, styles=True)
+weights = partial(E2FL, reading="weights")
+coded = partial(E2FL, downlink=Buckets(64))
+ALGORITHMS_WITH_SETTINGS = {
+    **{name: make(**SETTINGS.get(name, {})) for name, make in ALGORITHMS.items()},
+    **{f"e2fl {name}": E2FL(grouping=grouping(name)) for name in GROUPINGS},
+    "e2fl clustered": E2FL(grouping=CLUSTERED),
+    "own vote": E2FL(own_vote=(0.5, 1.0), absent="members", grouping=INFERRED),
+    "weights rank_clustering": weights(grouping=RankClustering(groups=2)),
+    "weights coarse": weights(
+        ballot=Buckets(16), downlink=Buckets(64), own_vote=(0.5, 1.0), grouping=INFERRED
+    ),
+    "weights clustered": weights(ballot=Buckets(16), grouping=CLUSTERED),
+    "frl weights": FRL(reading="weights", smoothing=2.0),
+    "buckets": coded(ballot=Buckets(5), grouping=INFERRED),
+    "buckets clustered": coded(ballot=Buckets(16), grouping=RankClustering(groups=2)),
+    "uneven": coded(ballot=Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65))),
+    "boundary": coded(ballot=Boundary()),
+    "moves": E2FL(ballot=Moves(), downlink=Buckets(8), incumbents=2.0),
+    "moves recommended": E2FL(
+        ballot=Moves(), downlink=Buckets(12, finer=8, near=0.08), smoothing=5.0
+    ),
+    "moves clustered": coded(ballot=Moves(), grouping=RankClustering(groups=2)),
+    "only the downlink is coded": E2FL(ballot=Exact(), downlink=Buckets(16)),
+    "frl coded": FRL(ballot=Buckets(16), downlink=Exact()),
+    "fedavg finetune": FedAvg(finetune_epochs=2),
+    "ifca finetune": IFCA(groups=2, finetune_epochs=2),
+    "ifca oracle": IFCA(oracle_groups=True),
+    "groupavg lowest_loss": GroupAvg(smoothing=2, grouping=INFERRED),
+}
+# Boundary ballots move few of the toy's 456 edges, so they learn slowly; guessing is right in 33 %.
+REACHED = {"boundary": 40.0} | dict.fromkeys(["moves", "buckets", "uneven", "frl coded"], 60.0)
 PROBLEMS = {
     name: Problem(
-        make(clients_per_round=5, **SETTINGS.get(name, {})), rounds=25 if name == "afl" else 10
+        replace(algorithm, clients_per_round=5),
+        rounds=25 if name == "afl" else 10,
+        accuracy=REACHED.get(name, 60.0 if "moves" in name or "coded" in name else 70.0),
     )
-    for name, make in ALGORITHMS.items()
+    for name, algorithm in ALGORITHMS_WITH_SETTINGS.items()
 }
 PROBLEMS |= {
-    f"e2fl-{name}": Problem(E2FL(clients_per_round=5, grouping=grouping(name)))
-    for name in GROUPINGS
-}
-PROBLEMS |= {
-    f"e2fl-weights-{name}": Problem(
-        E2FL(clients_per_round=5, reading="weights", grouping=grouping(name))
-    )
-    for name in GROUPINGS
-}
-PROBLEMS |= {
-    "e2fl-inside": Problem(E2FL(clients_per_round=5, absent="present_only"), INSIDE),
-    "e2fl-own_vote": Problem(
-        E2FL(
-            clients_per_round=5,
-            own_vote=(0.5, 1.0),
-            absent="members",
-            grouping=LowestLoss(groups=2),
-        )
+    "inside": Problem(E2FL(clients_per_round=5, absent="present_only"), INSIDE),
+    "weights inside": Problem(weights(clients_per_round=5), INSIDE),
+    "majority inside": Problem(
+        coded(clients_per_round=5, ballot=Buckets(16), inside="majority"), INSIDE
     ),
-    "e2fl-clustered": Problem(
-        E2FL(clients_per_round=5, grouping=LowestLoss(groups=2, clustered=2))
-    ),
-    "e2fl-weights-clustered": Problem(
-        E2FL(
-            clients_per_round=5,
-            reading="weights",
-            ballot=Buckets(16),
-            grouping=LowestLoss(groups=2, clustered=2),
-        )
-    ),
-    "frl-weights": Problem(FRL(clients_per_round=5, reading="weights", smoothing=2.0)),
-    "e2fl-weights-coarse": Problem(
-        E2FL(
-            clients_per_round=5,
-            reading="weights",
-            ballot=Buckets(16),
-            downlink=Buckets(64),
-            own_vote=(0.5, 1.0),
-            grouping=LowestLoss(groups=2),
-        )
-    ),
-    "e2fl-weights-inside": Problem(E2FL(clients_per_round=5, reading="weights"), INSIDE),
-    "e2fl-majority": Problem(
-        E2FL(clients_per_round=5, inside="majority", absent="init_vote"), INSIDE
-    ),
-    "fairfed-inside": Problem(FairFed(clients_per_round=6, reweighing=True), INSIDE),
-    "ifca-gradient": Problem(
+    "fairfed inside": Problem(FairFed(clients_per_round=6), INSIDE),
+    "ifca gradient": Problem(
         IFCA(clients_per_round=8, groups=2, averaging="gradient"), rounds=40, accuracy=55.0
     ),
-    "ifca-restarts": Problem(IFCA(clients_per_round=5, groups=2, restarts=2, trial_rounds=2)),
-    "fedpm-sample": Problem(FedPM(clients_per_round=5, inference="sample"), rounds=25),
-    "fedavg-finetune": Problem(FedAvg(clients_per_round=5, finetune_epochs=2)),
-    "ifca-finetune": Problem(IFCA(clients_per_round=5, groups=2, finetune_epochs=2)),
-    "groupavg-lowest_loss": Problem(
-        GroupAvg(clients_per_round=5, smoothing=2, grouping=LowestLoss(groups=2))
-    ),
-    "ifca-oracle": Problem(IFCA(clients_per_round=5, oracle_groups=True)),
 }
 
 
-@pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_contract(name, check):
-    CHECKS[check](PROBLEMS[name])
+def test_contract(name):
+    for check in CHECKS.values():
+        check(PROBLEMS[name])
 
 
 # The checks can fail.
@@ -128,13 +115,7 @@ class Overwriting(FedAvg):
 @dataclass(frozen=True)
 class LastOneWins(FedAvg):
     def aggregate(self, state, replies):
-        return Shared(list(replies.values())[-1].params) if replies else state
-
-
-@dataclass(frozen=True)
-class Impatient(FedAvg):
-    def aggregate(self, state, replies):
-        return Shared(next(iter(replies.values())).params)
+        return Shared(list(replies.values())[-1].params)
 
 
 @dataclass(frozen=True)
@@ -168,7 +149,6 @@ class Trusting(TERM):
         (Untrained(), "a_toy_task_is_learnt"),
         (Overwriting(), "aggregate_changes_none_of_its_arguments"),
         (LastOneWins(), "the_order_of_replies_does_not_matter"),
-        (Impatient(), "aggregate_accepts_no_replies"),
         (Trusting(), "absurd_numbers_do_no_harm"),
         (Dicing(), "equal_seeds_give_equal_runs"),
         (Remembering(), "resumed_equals_uninterrupted"),
@@ -180,6 +160,5 @@ def test_a_broken_promise_is_found(broken, check):
 
 
 def test_the_suite_is_offered_to_other_peoples_algorithms():
-    check_algorithm(FedAvg(clients_per_round=5))
     with pytest.raises(AssertionError, match="accuracy is only"):
         check_algorithm(Untrained(clients_per_round=5))

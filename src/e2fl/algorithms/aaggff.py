@@ -18,7 +18,7 @@ six functions for each data set; the default is ours. Clients are drawn uniforml
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,26 +53,22 @@ class Decisions:
 
 @dataclass(frozen=True)
 class AAggFF(GradedModel[Decisions]):
-    """AAggFF: the server decides, round by round, how much each client counts, by online learning.
-
-    `cdf` turns the losses of a round into bounded responses.
+    """AAggFF: the server decides, round by round, how much each client counts, by online
+    learning.
     """
 
     title: ClassVar[str] = "AAggFF"
     paper: ClassVar[str] = "Hahn et al., ICML 2024"
 
-    cdf: Annotated[str, Doc(f"{', '.join(CDFS)}: makes bounded responses of losses")] = "normal"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.cdf in CDFS, "cdf", " or ".join(CDFS))
+    cdf: Annotated[
+        Literal["normal", "logistic", "gumbel", "weibull", "exponential", "frechet"],
+        Doc("the distribution function that makes bounded responses of losses"),
+    ] = "normal"
 
     def start(self, model: Model, population: Population, seed: int) -> Decisions:
         return Decisions(model.initial_weights(seed), len(population))
 
     def aggregate(self, state: Decisions, replies: Mapping[ClientId, Graded]) -> Decisions:
-        if not replies:
-            return state
         part = len(replies) / state.population
         responses = part * CDFS[self.cdf](relative([reply.loss for reply in replies.values()]))
         mean = responses.mean()

@@ -7,25 +7,23 @@ apply; a client that is away or does not reply adds no loss in that round; a ste
 weights is skipped and counted.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, is_finite, to_all
+from e2fl.algorithms.base import Description, GlobalModel, is_finite
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
 from e2fl.participation import Ask, Draw
 from e2fl.wire import Message, Weights
-
-OVER = ("clients", "groups")
 
 
 @dataclass(frozen=True)
@@ -51,24 +49,14 @@ class Mixture:
 
 @dataclass(frozen=True)
 class AFL(GlobalModel[Mixture, Slope]):
-    """AFL: one model for the worst possible mixture of clients, or of groups.
-
-    `over` says whether the mixture is over clients or over groups; `mixture_rate` is the step size
-    of its weights, `learning_rate` that of the model.
-    """
+    """AFL: one model for the worst possible mixture of clients, or of groups."""
 
     title: ClassVar[str] = "AFL"
     paper: ClassVar[str] = "Mohri et al., ICML 2019"
 
-    learning_rate: Annotated[float, Doc("of the weights")] = 0.1
-    mixture_rate: Annotated[float, Doc("of the mixture")] = 0.1
-    over: Annotated[str, Doc("or groups: what the mixture is made of")] = "clients"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("learning_rate", "mixture_rate"):
-            self.require(0 < getattr(self, name) < math.inf, name, "above 0")
-        self.require(self.over in OVER, "over", " or ".join(OVER))
+    learning_rate: Annotated[float, Doc("of the weights"), Limits(above=0)] = 0.1
+    mixture_rate: Annotated[float, Doc("of the shares in the mixture"), Limits(above=0)] = 0.1
+    over: Annotated[Literal["clients", "groups"], Doc("what the mixture is made of")] = "clients"
 
     def start(self, model: Model, population: Population, seed: int) -> Mixture:
         initial = model.initial_weights(seed)
@@ -97,8 +85,6 @@ class AFL(GlobalModel[Mixture, Slope]):
         return {}
 
     def aggregate(self, state: Mixture, replies: Mapping[ClientId, Slope]) -> Mixture:
-        if not replies:
-            return state
         examples = np.zeros(len(state.shares))
         for client, reply in replies.items():
             examples[state.part_of[client]] += reply.examples
@@ -122,7 +108,7 @@ class AFL(GlobalModel[Mixture, Slope]):
         return replace(state, params=params, mean=mean, rounds=done, shares=tuple(shares.tolist()))
 
     def serve(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
-        return to_all(Weights(state.mean), clients)
+        return dict.fromkeys(clients, Weights(state.mean))
 
     def describe(self, state: Mixture) -> Description:
         return Description(

@@ -8,7 +8,7 @@ modified, and returned anew, so that it can be saved, compared and resumed. The 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
 
@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
+from e2fl.construct import Checked, Limits
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError, WireError, require_setting
+from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.participation import Ask, Draw, Participation, Uniform
@@ -69,14 +70,12 @@ class Description:
     metadata: plain JSON values for the history.
     assignments: the group each client was last known to be in; None where groups are declared or
     there are none.
-    next_assignments: the assignments that the next round starts from, if they differ.
     warnings: reasons to interpret results on this data with care.
     """
 
     models: Callable[[], Mapping[str, Params | Mask]] = dict
     metadata: Mapping[str, Any] = field(default_factory=dict)
     assignments: Mapping[ClientId, GroupId] | None = None
-    next_assignments: Mapping[ClientId, GroupId] | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -93,7 +92,7 @@ class Election:
 
 
 @dataclass(frozen=True)
-class Algorithm(ABC, Generic[State, Down, Up, Served]):
+class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
     """One federated algorithm. Its fields are its hyper-parameters.
 
     A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, what a client
@@ -101,8 +100,9 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     (`e2fl.wire`).
     """
 
-    clients_per_round: Annotated[int, Doc("clients asked in a round")] = 10
+    clients_per_round: Annotated[int, Doc("clients asked in a round"), Limits(least=1)] = 10
 
+    section: ClassVar[str] = "algorithm"
     title: ClassVar[str]  # the name in tables and charts; default: that of the class
     paper: ClassVar[str] = ""  # where the algorithm was published
     # The policy that draws clients, unless the experiment names one.
@@ -116,13 +116,6 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         for name, value in (("title", cls.__name__), ("paper", "")):
             if name not in vars(cls):
                 setattr(cls, name, value)
-
-    def __post_init__(self) -> None:
-        self.require(self.clients_per_round >= 1, "clients_per_round", "at least 1")
-
-    def require(self, allowed: bool, setting: str, rule: str) -> None:
-        """Raise `ConfigError` unless a setting is allowed; `rule` says what it must be."""
-        require_setting(allowed, f"algorithm.{setting}", rule, getattr(self, setting))
 
     # On the server.
 
@@ -176,7 +169,7 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     def aggregate(self, state: State, replies: Mapping[ClientId, Up]) -> State:
         """Return the next state.
 
-        replies: as `check` returned them, in rising order of client; there may be none.
+        replies: as `check` returned them, in rising order of client; at least one.
         """
 
     @abstractmethod
@@ -233,16 +226,12 @@ def types_of(
                 named = [known.get(kind, kind) for kind in get_args(base)]
                 known |= dict(zip(getattr(origin, "__parameters__", ()), named, strict=False))
     state, *messages = (known.get(kind, kind) for kind in (State, Down, Up, Served))
-    if any(isinstance(kind, TypeVar) for kind in (state, *messages)):
+    kinds = [isinstance(kind, type) and issubclass(kind, Message) for kind in messages]
+    if not isinstance(state, type) or not all(kinds):
         raise ConfigError(
-            f"{cls.__name__} does not name its types: derive it from "
-            "Algorithm[State, Down, Up, Served] or from an algorithm that does"
+            f"{cls.__name__} does not name its types: derive it from Algorithm[State, Down, Up, "
+            "Served], of which the last three are messages, or from an algorithm that does"
         )
-    for kind, what in zip(messages, ("Down", "Up", "Served"), strict=True):
-        if not (isinstance(kind, type) and issubclass(kind, Message)):
-            raise ConfigError(
-                f"{cls.__name__} names {kind!r} as {what}; it must be a Message, a frozen dataclass"
-            )
     return Types(state, *messages)
 
 
@@ -261,12 +250,10 @@ class Dense(Algorithm[State, Down, Up, Served]):
     """A base for algorithms that serve weights, which clients may fine-tune before use."""
 
     finetune_epochs: Annotated[
-        int, Doc("epochs on its own data that a client trains what it is served before use")
+        int,
+        Doc("epochs on its own data that a client trains what it is served before use"),
+        Limits(least=0),
     ] = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.finetune_epochs >= 0, "finetune_epochs", "0 or more")
 
     def client_models(
         self,
@@ -311,10 +298,10 @@ class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
     def broadcast(
         self, state: ModelState, clients: Sequence[ClientId]
     ) -> Mapping[ClientId, Weights]:
-        return to_all(Weights(state.params), clients)
+        return dict.fromkeys(clients, Weights(state.params))
 
     def serve(self, state: ModelState, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
-        return to_all(Weights(state.params), clients)
+        return dict.fromkeys(clients, Weights(state.params))
 
     def describe(self, state: ModelState) -> Description:
         return Description(models=lambda: {"global": state.params})
@@ -340,11 +327,6 @@ class GradedModel(GlobalModel[ModelState, Graded]):
         return Graded(learner.fit(message.params, client.train), loss)
 
 
-def to_all(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:
-    """Return the same message for every client."""
-    return dict.fromkeys(clients, message)
-
-
 def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
     """Return the weighted mean of models, summed in double precision in the order given."""
     total = float(sum(weights))
@@ -354,19 +336,6 @@ def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
         for params, weight in zip(models, weights, strict=True):
             sums.add_(params[name], alpha=weight / total)
         mean[name] = sums.float()
-    return mean
-
-
-def trimmed_mean(models: Sequence[Params], trim: float) -> Params:
-    """Return the mean of every weight without this share of its values at each end; 0.5: the
-    median.
-    """
-    cut = min(int(trim * len(models) + 1e-9), (len(models) - 1) // 2)
-    mean: Params = {}
-    for name in models[0]:
-        values = np.sort(np.stack([params[name].numpy() for params in models]), axis=0)
-        kept = values[cut : len(models) - cut].astype(np.float64)
-        mean[name] = torch.from_numpy(kept.mean(axis=0).astype(np.float32))
     return mean
 
 
@@ -417,11 +386,6 @@ def dot(one: AnyVector, other: AnyVector) -> float:
 def norm(vector: Vector) -> float:
     """Return the Euclidean norm."""
     return float(np.sqrt(dot(vector, vector)))
-
-
-def mean(vectors: Iterable[AnyVector]) -> Vector:
-    """Return the plain mean of vectors."""
-    return combined([(1.0, vector) for vector in vectors])
 
 
 def combined(weighted: Sequence[tuple[float, AnyVector]]) -> Vector:

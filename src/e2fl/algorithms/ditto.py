@@ -6,7 +6,6 @@ the global one; lambda is the same for all clients, not the best of several valu
 validation data.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -14,6 +13,7 @@ from typing_extensions import Doc
 
 from e2fl.algorithms.base import ClientModel, ClientModels, require_finite
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
+from e2fl.construct import Limits
 from e2fl.data.federated import Client
 from e2fl.learning import Learner
 from e2fl.wire import Weights
@@ -21,12 +21,7 @@ from e2fl.wire import Weights
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    """Ditto: each client keeps a personal model, kept close to the global one.
-
-    `proximal` (lambda in the paper) is the weight of the distance to the global model in the loss;
-    0 trains the personal models alone. The global model is trained by FedAvg, with the same
-    settings.
-    """
+    """Ditto: each client keeps a personal model, kept close to the global one."""
 
     title: ClassVar[str] = "Ditto"
     paper: ClassVar[str] = "Li et al., ICML 2021"
@@ -37,11 +32,8 @@ class Ditto(FedAvg):
     proximal: Annotated[
         float,
         Doc("lambda in the paper: 0 trains alone; a large value stays close to the global model"),
+        Limits(least=0),
     ] = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.proximal < math.inf, "proximal", "0 or more")
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
         own = learner.fit(

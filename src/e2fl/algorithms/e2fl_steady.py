@@ -3,7 +3,9 @@
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from typing_extensions import Doc
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.participation import ByGroup, Participation
@@ -21,6 +23,6 @@ class SteadyE2FL(E2FL):
 
     title: ClassVar[str] = "E2FL steady"
 
-    smoothing: float = 5.0
+    smoothing: Annotated[float, Doc("weight of the ranking served before; 0: the paper")] = 5.0
 
     participation: ClassVar[Participation] = ByGroup()

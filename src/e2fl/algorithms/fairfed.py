@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Description, GlobalModel, average
-from e2fl.data.federated import Client, ClientId, Examples, Population
+from e2fl.construct import Limits
+from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP, Tally
 from e2fl.learning import Learner
@@ -64,37 +65,28 @@ class Weighted:
 class FairFed(GlobalModel[Weighted, Counted]):
     """FairFed: clients whose local fairness is close to the global fairness get more weight in the
     mean.
-
-    `beta` is the step size of the weights; 0 is FedAvg. `reweighing` lets clients weight their
-    examples so that label and group are independent.
     """
 
     title: ClassVar[str] = "FairFed"
     paper: ClassVar[str] = "Ezzeldin et al., AAAI 2023"
 
-    beta: Annotated[float, Doc("step size of the weights; 0 is FedAvg")] = 1.0
-    reweighing: Annotated[
-        bool, Doc("clients reweight their examples so that outcome and group are independent")
-    ] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.beta < math.inf, "beta", "0 or more")
+    beta: Annotated[float, Doc("step size of the weights; 0 is FedAvg"), Limits(least=0)] = 1.0
 
     def start(self, model: Model, population: Population, seed: int) -> Weighted:
         warning = misfit(classes=model.classes, groups=population.groups)
         return Weighted(model.initial_weights(seed), {}, None, warning)
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Counted:
-        groups = row_groups(client)
+        own = NO_GROUP if client.group is None else client.group
+        groups = np.full(len(client.train), own)
+        groups = groups if client.train.group is None else client.train.group
         tallies = {
             group: learner.tally(message.params, client.train.take(np.flatnonzero(groups == group)))
             for group in np.unique(groups).tolist()
         }
         first, second = (tallies.get(group, Tally()) for group in (0, 1))
-        weight = reweighed(client.train, groups) if self.reweighing else None
         return Counted(
-            learner.fit(message.params, client.train, weight=weight),
+            learner.fit(message.params, client.train),
             len(client.train),
             sum(tally.correct for tally in tallies.values()),
             first.positives,
@@ -116,8 +108,6 @@ class FairFed(GlobalModel[Weighted, Counted]):
         return reply
 
     def aggregate(self, state: Weighted, replies: Mapping[ClientId, Counted]) -> Weighted:
-        if not replies:
-            return state
         counted = list(replies.values())
         examples = np.array([reply.examples for reply in counted], dtype=np.float64)
         shares = examples / examples.sum()
@@ -161,30 +151,6 @@ def misfit(*, classes: int, groups: int) -> str:
         reasons.append("without groups clients are judged by accuracy alone")
     text = f"fairfed is defined for two classes and two groups: {', and '.join(reasons)}"
     return text if reasons else ""
-
-
-def row_groups(client: Client) -> NDArray[np.int64]:
-    """Return the group of each training example: its own, or the client's, or -1 for none."""
-    if client.train.group is not None:
-        return client.train.group
-    group = NO_GROUP if client.group is None else client.group
-    return np.full(len(client.train), group, dtype=np.int64)
-
-
-def reweighed(examples: Examples, groups: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return P(group) P(class) / P(group, class) for each example: above 1 where a class is rare in
-    a group.
-    """
-    cells = np.stack([groups, examples.y])
-    by_group, by_class, by_cell = map(_shares, (cells[:1], cells[1:], cells))
-    return (by_group * by_class / by_cell).astype(np.float32)
-
-
-def _shares(keys: NDArray[np.int64]) -> Floats:
-    """Return, for each column, the share of columns that are equal to it."""
-    _, of, sizes = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
-    shares: Floats = sizes[of.reshape(-1)] / keys.shape[1]
-    return shares
 
 
 def distances_to_all(counted: Sequence[Counted]) -> tuple[Floats, float | None]:

@@ -13,7 +13,7 @@ where 1 / `alpha` is not a whole number, it may keep one client fewer as it is.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -21,7 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Graded, GradedModel, Vector, dot, flat, mean, norm, step
+from e2fl.algorithms.base import (
+    AnyVector,
+    Graded,
+    GradedModel,
+    Vector,
+    combined,
+    dot,
+    flat,
+    norm,
+    step,
+)
+from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
 from e2fl.models import Params
 
@@ -36,27 +47,22 @@ class Remembered:
 
 @dataclass(frozen=True)
 class FedFV(GradedModel[Remembered]):
-    """FedFV: conflicts between the clients' updates are removed before they are averaged.
-
-    `alpha` is the share of clients, those with the highest loss, whose update stays as it is; `tau`
-    is the number of rounds that updates of absent clients are remembered for.
-    """
+    """FedFV: conflicts between the clients' updates are removed before they are averaged."""
 
     title: ClassVar[str] = "FedFV"
     paper: ClassVar[str] = "Wang et al., IJCAI 2021"
     weighs_losses: ClassVar[bool] = False  # they decide an order
 
-    alpha: Annotated[float, Doc("share of clients whose update stays as it is")] = 0.1
-    tau: Annotated[int, Doc("rounds that updates of absent clients are remembered for")] = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.alpha <= 1, "alpha", "0 to 1")
-        self.require(self.tau >= 0, "tau", "0 or more")
+    alpha: Annotated[
+        float,
+        Doc("share of clients, those with the highest loss, whose update stays as it is"),
+        Limits(least=0, most=1),
+    ] = 0.1
+    tau: Annotated[
+        int, Doc("rounds that updates of absent clients are remembered for"), Limits(least=0)
+    ] = 1
 
     def aggregate(self, state: Remembered, replies: Mapping[ClientId, Graded]) -> Remembered:
-        if not replies:
-            return state
         start = flat(state.params)
         graded = {client: (reply.loss, client) for client, reply in replies.items()}
         order = sorted(graded, key=graded.__getitem__)
@@ -80,6 +86,11 @@ class FedFV(GradedModel[Remembered]):
             moved *= norm(mean(updates.values())) / size
         recent.append({client: update.astype(np.float32) for client, update in updates.items()})
         return Remembered(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
+
+
+def mean(vectors: Iterable[AnyVector]) -> Vector:
+    """Return the plain mean of vectors."""
+    return combined([(1.0, vector) for vector in vectors])
 
 
 def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:

@@ -8,7 +8,6 @@ left out. Weights and step were checked against the code published with PropFair
 of FedMGDA+ as its source; there `deviation` is 1 by default, in FLGo 0.1.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -20,6 +19,7 @@ from typing_extensions import Doc
 
 from e2fl.algorithms.base import GlobalModel, combined, dot, flat, norm, step
 from e2fl.algorithms.fedavg import Shared
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
 from e2fl.wire import Weights
@@ -27,22 +27,19 @@ from e2fl.wire import Weights
 
 @dataclass(frozen=True)
 class FedMGDA(GlobalModel[Shared, Weights]):
-    """FedMGDA+: a step along which no client of the round gets worse, as far as there is one.
-
-    `deviation` says how far weights of clients may be from even ones: 0 is the mean of unit
-    updates, 1 leaves them free. `server_rate` is the length of the step relative to a unit update.
-    """
+    """FedMGDA+: a step along which no client of the round gets worse, as far as there is one."""
 
     title: ClassVar[str] = "FedMGDA+"
     paper: ClassVar[str] = "Hu et al., TNSE 2022"
 
-    deviation: Annotated[float, Doc("epsilon in the paper; 0: all clients count the same")] = 0.1
-    server_rate: Annotated[float, Doc("eta in the paper: the length of a step")] = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.deviation <= 1, "deviation", "0 to 1")
-        self.require(0 < self.server_rate < math.inf, "server_rate", "above 0")
+    deviation: Annotated[
+        float,
+        Doc("epsilon in the paper: of clients' weights from even ones; 1: weights are free"),
+        Limits(least=0, most=1),
+    ] = 0.1
+    server_rate: Annotated[
+        float, Doc("eta in the paper: the length of a step, in unit updates"), Limits(above=0)
+    ] = 1.0
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Weights:
         return Weights(learner.fit(message.params, client.train))

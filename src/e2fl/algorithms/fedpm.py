@@ -11,8 +11,7 @@ Departures: the global probability is the mean of the Beta distribution, not its
 never 0 or 1, where the score would be infinite; all probabilities start at 1/2; scores are trained
 with Adam, whose steps do not depend on the scale of the weights, with `learner.momentum` as the
 decay of its first moment; `learner.weight_decay` and `model.keep` do not apply; models keep the
-edges with a probability of at least 1/2, which is better here than a mask drawn from few clients'
-votes (`inference = "sample"`).
+edges with a probability of at least 1/2, not those of a drawn mask.
 
 The entropy in the summary is that of the probabilities a mask was drawn from. No coder can need
 fewer bits on average, and to reach it the server would have to know these probabilities, so the
@@ -29,14 +28,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import (
-    Algorithm,
-    ClientModel,
-    ClientModels,
-    Description,
-    is_finite,
-    to_all,
-)
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, is_finite
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
@@ -44,7 +37,6 @@ from e2fl.randomness import stream
 from e2fl.rankings.order import Mask
 from e2fl.wire import Message, Weights
 
-INFERENCE = ("threshold", "sample")
 EDGE = 1e-4  # probabilities are kept this far from 0 and 1 when they become scores
 
 
@@ -63,22 +55,23 @@ class Posterior:
     masks: int
     rounds: int  # counted, since the run began
     reset: int  # rounds after which counting starts again
-    seed: int
 
     @property
     def probabilities(self) -> Params:
         """The mean of Beta(1 + kept, 1 + dropped), edge by edge."""
         return {name: (1 + kept) / (2 + self.masks) for name, kept in self.kept.items()}
 
+    @property
+    def mask(self) -> Mask:
+        """The edges with a probability of at least 1/2."""
+        probabilities = self.probabilities.items()
+        return {name: (value.flatten() >= 0.5).numpy() for name, value in probabilities}
+
 
 @dataclass(frozen=True)
 class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     """FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one
     bit per edge.
-
-    `reset` is the number of rounds after which the server forgets the masks counted so far.
-    `inference` says whether models keep the edges with a probability of at least 1/2 or those of a
-    drawn mask.
     """
 
     title: ClassVar[str] = "FedPM"
@@ -87,17 +80,10 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     reset: Annotated[
         int | None,
         Doc("rounds after which counting starts again; default: clients / clients_per_round"),
+        Limits(least=1),
     ] = None
-    inference: Annotated[
-        str, Doc("or sample: predict with the edges that are kept more often, or with a drawn mask")
-    ] = "threshold"
 
     trains_scores: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.reset is None or self.reset >= 1, "reset", "at least 1 round")
-        self.require(self.inference in INFERENCE, "inference", " or ".join(INFERENCE))
 
     # On the server.
 
@@ -105,16 +91,14 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
         model.require_rankable()
         reset = self.reset or math.ceil(len(population) / self.clients_per_round)
         none = {layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}
-        return Posterior(none, 0, 0, reset, seed)
+        return Posterior(none, 0, 0, reset)
 
     def broadcast(
         self, state: Posterior, clients: Sequence[ClientId]
     ) -> Mapping[ClientId, Weights]:
-        return to_all(Weights(state.probabilities), clients)
+        return dict.fromkeys(clients, Weights(state.probabilities))
 
     def aggregate(self, state: Posterior, replies: Mapping[ClientId, Subnetwork]) -> Posterior:
-        if not replies:
-            return state
         again = int(state.rounds % state.reset > 0)  # 0: counting starts anew
         kept = {name: again * value for name, value in state.kept.items()}
         for reply in replies.values():
@@ -124,19 +108,13 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
         return replace(state, kept=kept, masks=masks, rounds=state.rounds + 1)
 
     def serve(self, state: Posterior, clients: Sequence[ClientId]) -> Mapping[ClientId, Subnetwork]:
-        return to_all(Subnetwork(self._mask(state)), clients)
-
-    def _mask(self, state: Posterior) -> Mask:
-        if self.inference == "sample":
-            return draw(state.probabilities, stream(state.seed, "fedpm inference", state.rounds))
-        probabilities = state.probabilities.items()
-        return {name: (value.flatten() >= 0.5).numpy() for name, value in probabilities}
+        return dict.fromkeys(clients, Subnetwork(state.mask))
 
     def describe(self, state: Posterior) -> Description:
         kept = sum(float(value.sum(dtype=torch.float64)) for value in state.kept.values())
         edges = sum(value.numel() for value in state.kept.values())
         return Description(
-            models=lambda: {"global": self._mask(state)},
+            models=lambda: {"global": state.mask},
             metadata={"mean_probability": (edges + kept) / (edges * (2 + state.masks))},
         )
 

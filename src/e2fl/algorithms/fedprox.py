@@ -5,13 +5,13 @@ every client trains for the same number of epochs, so there are no stragglers wi
 clients are drawn uniformly, and models are averaged by examples as in FedAvg.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
 
 from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.construct import Limits
 from e2fl.data.federated import Client
 from e2fl.learning import Learner
 from e2fl.wire import Weights
@@ -19,20 +19,16 @@ from e2fl.wire import Weights
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """FedProx: FedAvg with local models that are kept close to the global one.
-
-    `proximal` (mu in the paper) is the weight of the distance to the global model in the loss; 0 is
-    FedAvg.
-    """
+    """FedProx: FedAvg with local models that are kept close to the global one."""
 
     title: ClassVar[str] = "FedProx"
     paper: ClassVar[str] = "Li et al., MLSys 2020"
 
-    proximal: Annotated[float, Doc("mu in the paper; 0 is FedAvg")] = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.proximal < math.inf, "proximal", "0 or more")
+    proximal: Annotated[
+        float,
+        Doc("mu in the paper: weight of the distance to the global model; 0 is FedAvg"),
+        Limits(least=0),
+    ] = 0.1
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
         trained = learner.fit(

@@ -5,7 +5,7 @@ Poisoning Attacks", USENIX Security 2023. Departures: those of E2FL.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.grouping import Grouping, OneGroup
@@ -19,6 +19,5 @@ class FRL(E2FL):
     paper: ClassVar[str] = "Mozaffari et al., USENIX Security 2023"
 
     grouping: Grouping = field(default_factory=OneGroup, init=False)
-    absent: str = field(default="carry_forward", init=False)
-    inside: str = field(default="each", init=False)
-    final_full_vote: bool = field(default=False, init=False)
+    absent: Literal["carry_forward"] = field(default="carry_forward", init=False)
+    inside: Literal["each"] = field(default="each", init=False)

@@ -3,7 +3,7 @@
 The models of a round are averaged inside each group, then the groups' averages, each counting once;
 everybody trains from that mean, and a client is served the average of its group. No paper: the
 ablation that shows what rankings add. As in E2FL, a group without replies keeps its last average.
-The grouping must work without rankings: `known`, `one` or `lowest_loss`.
+The grouping must not cluster rankings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import ClientModels, Dense, Description, average
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import Grouping, KnownGroups, Membership
@@ -64,37 +65,30 @@ class Averages:
 
 @dataclass(frozen=True)
 class GroupAvg(Dense[Averages, Models, Member, Models]):
-    """GroupAvg: E2FL's two levels with means of weights in place of votes on rankings.
-
-    `grouping` says how clients find their group. `smoothing` averages the models that are served
-    over rounds and leaves training as it is.
-    """
+    """GroupAvg: E2FL's two levels with means of weights in place of votes on rankings."""
 
     title: ClassVar[str] = "GroupAvg"
     paper: ClassVar[str] = "an ablation of E2FL, arXiv 2205.10454"
 
     grouping: Grouping = field(default_factory=KnownGroups)
     smoothing: Annotated[
-        float, Doc("weight of the model served before, relative to the newest average; 0: none")
+        float,
+        Doc("weight of the model served before, relative to the newest average; 0: none"),
+        Limits(least=0, most=1000),
     ] = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.smoothing <= 1000, "smoothing", "0 to 1000")
 
     def start(self, model: Model, population: Population, seed: int) -> Averages:
         membership = self.grouping.begin(model, population, seed)
-        if self.grouping.needs_rankings():
-            raise ConfigError("groupavg sends no rankings; its grouping is known, one, lowest_loss")
+        if self.grouping.acting(membership).ask(membership, population):
+            raise ConfigError("groupavg sends no rankings that its grouping could cluster")
         if not membership.found and len(membership.assignments) < len(population):
             raise ConfigError("groupavg needs clients that declare a group; use lowest_loss")
         starts = {group: model.initial_weights(seed, group) for group in membership.starts}
         return Averages(model.initial_weights(seed), {}, membership, starts)
 
     def broadcast(self, state: Averages, clients: Sequence[ClientId]) -> Mapping[ClientId, Models]:
-        models = state.starts | state.groups
-        offered = tuple(sorted(models)) if state.starts else ()
-        message = Models(state.params, offered, tuple(models[group] for group in offered))
+        models, compared = state.starts | state.groups, self.grouping.compared(state.membership)
+        message = Models(state.params, compared, tuple(models[group] for group in compared))
         return dict.fromkeys(clients, message)
 
     def train(self, message: Models, client: Client, learner: Learner) -> Member:
@@ -111,8 +105,6 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         return sent.params
 
     def aggregate(self, state: Averages, replies: Mapping[ClientId, Member]) -> Averages:
-        if not replies:
-            return state
         grouping: Any = self.grouping  # it sorts what members send, of any kind
         membership, by_group = grouping.sort(state.membership, replies)
         averages = {group: mean(models) for group, models in by_group.items()}

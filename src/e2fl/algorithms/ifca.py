@@ -2,20 +2,18 @@
 
 Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1,
 with model averaging (the paper's option II, the default here) or gradient averaging (option I). The
-groups' models start from different random weights. Departures: a restart is judged after
-`trial_rounds` rounds, by the mean training loss of that round's clients, and the best one
-continues; `oracle_groups` sends each client only the model of the group it declares, which is
-federated averaging within every group.
+groups' models start from different random weights. Departures: there is one start, where the
+authors try several and keep the best; `oracle_groups` sends each client only the model of the group
+it declares, which is federated averaging within every group.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import ClientModels, Dense, Description, average, is_finite, to_all
+from e2fl.algorithms.base import ClientModels, Dense, Description, average, is_finite
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping.base import require_count
@@ -23,8 +21,6 @@ from e2fl.grouping.inferred import lowest_loss
 from e2fl.learning import Learner
 from e2fl.models import Model, ModelSpec, Params
 from e2fl.wire import Message, weights_size
-
-AVERAGING = ("model", "gradient")
 
 
 @dataclass(frozen=True)
@@ -52,55 +48,30 @@ class Chosen(Message):
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One start: the groups' models, and the mean training loss of the last round's clients."""
-
-    models: tuple[Params, ...]
-    loss: float
-
-
-@dataclass(frozen=True)
 class Groups:
-    """The models in use, the starts still to be tried, and the best one so far."""
+    """The models of all groups, and who chose them."""
 
-    current: Trial
-    waiting: tuple[Trial, ...]
-    best: Trial | None
-    rounds: int  # since the current start began
+    current: Choice
     chosen: tuple[int, ...]  # clients that chose each group, in the last round
-    ever: tuple[int, ...]  # the same since the current start began
-    # As declared, or as chosen last.
-    assigned: dict[ClientId, GroupId] = field(default_factory=dict)
+    ever: tuple[int, ...]  # the same since the run began
+    assigned: dict[ClientId, GroupId]  # as declared, or as chosen last
 
 
 @dataclass(frozen=True)
 class IFCA(Dense[Groups, Choice, Chosen, Choice]):
-    """IFCA: one model for each group; a client trains the one that fits its data best.
-
-    `groups` is the number of models; `averaging` averages trained models or gradients. With
-    `restarts` above 1, several random starts are tried for `trial_rounds` rounds each, and the best
-    one continues. `oracle_groups` gives each client the model of the group it declares.
-    """
+    """IFCA: one model for each group; a client trains the one that fits its data best."""
 
     title: ClassVar[str] = "IFCA"
     paper: ClassVar[str] = "Ghosh et al., NeurIPS 2020"
 
     groups: Annotated[int | None, Doc("how many; default: as many as the data declares")] = None
-    averaging: Annotated[str, Doc("or gradient: one step a round, on the server")] = "model"
+    averaging: Annotated[
+        Literal["model", "gradient"], Doc("gradient: one step a round, on the server")
+    ] = "model"
     weighted: Annotated[bool, Doc("by the number of examples, where models are averaged")] = False
-    restarts: Annotated[int, Doc("starts to try; the best continues")] = 1
-    trial_rounds: Annotated[
-        int, Doc("rounds that each start is tried for, where there are several")
-    ] = 10
     oracle_groups: Annotated[bool, Doc("each client trains the model of the group it declares")] = (
         False
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.averaging in AVERAGING, "averaging", " or ".join(AVERAGING))
-        self.require(self.restarts >= 1, "restarts", "at least 1")
-        self.require(self.trial_rounds >= 1, "trial_rounds", "at least 1")
 
     # On the server.
 
@@ -114,35 +85,22 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
                 f"algorithm.oracle_groups needs clients that declare one of {count} groups"
             )
         require_count(count, population, "algorithm.groups")
-        weights = [model.initial_weights(seed, which) for which in range(self.restarts * count)]
-        first, *others = (
-            Trial(tuple(weights[begin : begin + count]), math.inf)
-            for begin in range(0, len(weights), count)
-        )
+        models = tuple(model.initial_weights(seed, group) for group in range(count))
         none = (0,) * count
-        return Groups(first, tuple(others), None, 0, none, none, dict(declared))
-
-    def rounds(self, asked: int, population: Population) -> int:
-        """Return the rounds asked for, for the start that is kept, plus those of the others."""
-        if self.restarts > 1 and self.trial_rounds > asked:
-            raise ConfigError(
-                f"algorithm.trial_rounds is {self.trial_rounds}, but a run has only {asked} rounds"
-            )
-        return asked + (self.restarts - 1) * self.trial_rounds
+        return Groups(Choice(tuple(range(count)), models), none, none, dict(declared))
 
     def broadcast(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
-        return self._offer(self._next(state), clients)
+        if not self.oracle_groups:
+            return dict.fromkeys(clients, state.current)
+        own = {
+            group: Choice((group,), (model,)) for group, model in enumerate(state.current.models)
+        }
+        return {
+            client: own.get(state.assigned.get(client, -1), state.current) for client in clients
+        }
 
     def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
-        return self._offer(self._served(state), clients)
-
-    def _offer(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
-        models = state.current.models
-        everything = Choice(tuple(range(len(models))), models)
-        if not self.oracle_groups:
-            return to_all(everything, clients)
-        own = {group: Choice((group,), (model,)) for group, model in enumerate(models)}
-        return {client: own.get(state.assigned.get(client, -1), everything) for client in clients}
+        return self.broadcast(state, clients)
 
     def check(self, state: Groups, client: ClientId, reply: Chosen) -> Chosen:
         super().check(state, client, reply)
@@ -157,25 +115,19 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
         return sent.models[sent.groups.index(reply.group)] if reply.group in sent.groups else None
 
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
-        if not replies:
-            return state
-        state = self._next(state)
         by_group: dict[GroupId, list[Chosen]] = {}
         for reply in replies.values():
             by_group.setdefault(reply.group, []).append(reply)
         models = list(state.current.models)
         for group, members in by_group.items():  # a group that no client chose stays unchanged
             models[group] = self._merged(models[group], members, len(replies))
-        loss = sum(reply.loss for reply in replies.values()) / len(replies)
         counts = tuple(len(by_group.get(group, ())) for group in range(len(models)))
         chosen = {client: reply.group for client, reply in replies.items()}
-        return replace(
-            state,
-            current=Trial(tuple(models), loss),
-            rounds=state.rounds + 1,
-            chosen=counts,
-            ever=tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
-            assigned=state.assigned if self.oracle_groups else state.assigned | chosen,
+        return Groups(
+            replace(state.current, models=tuple(models)),
+            counts,
+            tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
+            state.assigned if self.oracle_groups else state.assigned | chosen,
         )
 
     def _merged(self, model: Params, members: Sequence[Chosen], clients: int) -> Params:
@@ -190,40 +142,15 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
         after = {name: value.float() for name, value in stepped.items()}
         return after if is_finite(after) else model
 
-    def _next(self, state: Groups) -> Groups:
-        """Return the state for the next round: unchanged, or after a trial the next start, and
-        finally the best one.
-        """
-        over = state.best is None and not state.waiting
-        if self.restarts == 1 or state.rounds != self.trial_rounds or over:
-            return state
-        best = min(filter(None, (state.best, state.current)), key=lambda trial: trial.loss)
-        if best is state.current and not state.waiting:
-            return replace(state, best=None)
-        none = (0,) * len(state.chosen)  # earlier choices were among the models of another trial
-        assigned = state.assigned if self.oracle_groups else {}
-        if not state.waiting:
-            return Groups(best, (), None, state.rounds, none, none, assigned)
-        following, *others = state.waiting
-        return Groups(following, tuple(others), best, 0, none, none, assigned)
-
-    def _served(self, state: Groups) -> Groups:
-        """Return the start tried last, while starts are tried; after that, the best."""
-        return state if state.waiting else self._next(state)
-
     def describe(self, state: Groups) -> Description:
-        models = self._served(state).current.models
         return Description(
-            models=lambda: {f"group{group}": model for group, model in enumerate(models)},
+            models=lambda: {f"group{q}": model for q, model in enumerate(state.current.models)},
             metadata={
                 "chosen": list(state.chosen),
                 "chosen_ever": list(state.ever),
                 "groups_nobody_chose": sum(count == 0 for count in state.ever),
-                "starts_waiting": len(state.waiting),
             },
             assignments=None if self.oracle_groups else state.assigned,
-            # Groups chosen among the models of one start cannot be compared with those of the next.
-            next_assignments=None if self.oracle_groups else self._next(state).assigned,
         )
 
     # On a client.

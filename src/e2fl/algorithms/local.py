@@ -14,7 +14,8 @@ from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, require_finite, to_all
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, require_finite
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.learning import Learner
 from e2fl.models import Model
@@ -29,19 +30,11 @@ class Alone:
 
 @dataclass(frozen=True)
 class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
-    """Local: each client trains alone, on its own data only.
-
-    `epochs` is the training budget of a client; `clients_per_round` only says how many clients
-    train in one block.
-    """
+    """Local: each client trains alone, on its own data only."""
 
     title: ClassVar[str] = "Local"
 
-    epochs: Annotated[int, Doc("of each client, in its single training")] = 50
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.epochs >= 1, "epochs", "at least 1")
+    epochs: Annotated[int, Doc("of each client, in its single training"), Limits(least=1)] = 50
 
     def start(self, model: Model, population: Population, seed: int) -> Alone:
         return Alone()
@@ -56,7 +49,7 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
         return Ask(population.ids[first : first + self.clients_per_round], evaluate=False)
 
     def broadcast(self, state: Alone, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
-        return to_all(Nothing(), clients)
+        return dict.fromkeys(clients, Nothing())
 
     def train(self, message: Nothing, client: Client, learner: Learner) -> Nothing:
         own = learner.fit(learner.initial, client.train, epochs=self.epochs)
@@ -67,7 +60,7 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
         return state
 
     def serve(self, state: Alone, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
-        return to_all(Nothing(), clients)
+        return dict.fromkeys(clients, Nothing())
 
     def model_for(self, message: Nothing, client: Client, learner: Learner) -> ClientModels:
         return ClientModels({"own": ClientModel(client.memory.get("own", learner.initial))})

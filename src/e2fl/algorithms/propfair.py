@@ -8,7 +8,6 @@ The loss was checked against the authors' code; its second form near M, loss / t
 out.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -18,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from typing_extensions import Doc
 
 from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.construct import Limits
 from e2fl.data.federated import Client
 from e2fl.learning import Learner
 from e2fl.wire import Weights
@@ -27,22 +27,18 @@ THRESHOLD = 0.2  # epsilon in the paper
 
 @dataclass(frozen=True)
 class PropFair(FedAvg):
-    """PropFair: FedAvg with a local loss that weighs relative gains of clients, not absolute ones.
-
-    `baseline` (M in the paper) is the loss of a client with no utility at all: the smaller it is,
-    the more clients with a high loss count. The paper tries 2, 3 and 5.
+    """PropFair: FedAvg with a local loss that weighs relative gains of clients, not absolute
+    ones.
     """
 
     title: ClassVar[str] = "PropFair"
     paper: ClassVar[str] = "Zhang et al., TMLR 2023"
 
     baseline: Annotated[
-        float, Doc("M in the paper; a smaller one gives clients with a high loss more weight")
-    ] = 5.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(THRESHOLD < self.baseline < math.inf, "baseline", f"above {THRESHOLD}")
+        float,
+        Doc("M in the paper; a smaller one gives clients with a high loss more weight"),
+        Limits(above=THRESHOLD),
+    ] = 5.0  # the paper tries 2, 3 and 5
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of one batch."""

@@ -15,6 +15,7 @@ import torch
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Description, GlobalModel, is_finite, squared_norm
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
 from e2fl.models import Params
@@ -42,29 +43,22 @@ class Stepped:
 
 @dataclass(frozen=True)
 class QFFL(GlobalModel[Stepped, Step]):
-    """q-FFL: clients with a high loss get more weight, so that accuracy is spread more evenly.
-
-    `q` says how much more: 0 is the plain mean, a large value approaches the worst client.
-    """
+    """q-FFL: clients with a high loss get more weight, so that accuracy is spread more evenly."""
 
     title: ClassVar[str] = "q-FFL"
     paper: ClassVar[str] = "Li et al., ICLR 2020"
 
     q: Annotated[
-        float, Doc("0 is the plain mean; larger values give clients with a high loss more weight")
+        float,
+        Doc("0 is the plain mean; larger values give clients with a high loss more weight"),
+        Limits(least=0),
     ] = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.q < math.inf, "q", "0 or more")
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Step:
         loss = learner.loss(message.params, client.train)
         return Step(learner.fit(message.params, client.train), loss, learner.rate)
 
     def aggregate(self, state: Stepped, replies: Mapping[ClientId, Step]) -> Stepped:
-        if not replies:
-            return state
         w = {name: value.double() for name, value in state.params.items()}
         delta = {name: torch.zeros_like(value) for name, value in w.items()}
         h = 0.0

@@ -1,14 +1,14 @@
-"""What a ranking means on a client of E2FL, and the client's own vote.
+"""How E2FL reads rankings, and how they travel: a value in place of branches in the algorithm.
 
-`AsMask` is the paper's reading: the upper part of a ranking selects a subnetwork of frozen weights,
-and training moves the scores behind the ranking. `AsWeights`: the place of an edge is its weight
-(`e2fl.rankings.order`), and training moves the weights themselves.
+`Reading` is the paper's: the upper part of a ranking selects a subnetwork of frozen weights, and
+training moves the scores behind the ranking. With `WeightReading`, the place of an edge is its
+weight (`e2fl.rankings.order`), and training moves the weights themselves.
 """
 
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,130 +16,214 @@ import torch
 from e2fl.algorithms.base import average, require_finite
 from e2fl.data.federated import Examples, GroupId
 from e2fl.learning import Learner
-from e2fl.models import Model, Params
-from e2fl.rankings.ballots import Reference
-from e2fl.rankings.order import Mask, Ranking, Table, mask_layers, rank_of, table_of, weights_from
+from e2fl.learning.learner import Meter
+from e2fl.models import ModelSpec, Params
+from e2fl.rankings.ballots import Ballot, Exact, Reference
+from e2fl.rankings.messages import (
+    AnyBallots,
+    AnyInvitation,
+    AnyMasks,
+    Ballots,
+    CodedBallots,
+    CodedInvitation,
+    Invitation,
+    Masks,
+    RankedWeights,
+    ServedRankings,
+    TabledBallots,
+    UncodedBallots,
+)
+from e2fl.rankings.order import Ranking, Table, mask_layers, rank_of, table_of, weights_from
 from e2fl.rankings.votes import Vote, elect
 
 FOLDS = 5  # one fifth of a client's training rows decides between weights of its own vote
 
-Trained = TypeVar("Trained", Ranking, Params)
+Shapes = dict[str, tuple[int, ...]]
+Groups = Mapping[GroupId, Ranking]
+AnyModel = Any  # a mask or weights
 
 
 @dataclass(frozen=True)
-class Reading(ABC, Generic[Trained]):
-    """How a client reads rankings, and trains from one. A subclass names what training returns."""
+class Known:
+    """What the server and its clients know of the model."""
 
-    learner: Learner
+    initial: Ranking  # what is sent is coded against it; both compute it from the seed
+    shapes: Shapes
+    keep: float
+    table: Table = field(default_factory=dict)  # where rankings are read as weights
 
-    @abstractmethod
-    def model(self, ranking: Ranking) -> Mask | Params:
-        """Return the model that a ranking stands for."""
+    def reference(self, ranking: Ranking, base: Ranking | None = None) -> Reference:
+        """Return the reference that a ranking is."""
+        fan_in = {layer: math.prod(shape[1:]) for layer, shape in self.shapes.items()}
+        return Reference(ranking, fan_in, self.keep, base)
 
-    @abstractmethod
-    def fit(self, ranking: Ranking, examples: Examples, part: int = 0) -> Trained:
+    @property
+    def origin(self) -> Reference:
+        """The reference for what the server sends."""
+        return self.reference(self.initial)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a client is sent, decoded."""
+
+    reading: "Reading"  # with the table that was sent, if there is one
+    models: Mapping[GroupId, AnyModel]  # of the groups that the client may belong to
+    ranking: Ranking = field(default_factory=dict)  # the global one; empty where a mask is served
+    rankings: Groups = field(default_factory=dict)  # behind the models; empty: masks were sent
+    voted: tuple[GroupId, ...] = ()  # which of these groups have voted
+    global_model: AnyModel = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The upper part of a ranking is kept, and the weights are frozen."""
+
+    known: Known
+    ballot: Ballot
+    downlink: Ballot
+    served: Ballot | None  # the format of rankings that clients predict with; None: masks
+    vote: Vote
+
+    @property
+    def replies(self) -> type[AnyBallots]:
+        """The form of what clients send."""
+        return Ballots if self.ballot == self.downlink == Exact() else CodedBallots
+
+    # On the server.
+
+    def invitation(self, ranking: Ranking, groups: Groups) -> AnyInvitation:
+        """Return what a client trains from. groups: those it chooses from."""
+        invitation = Invitation(ranking, tuple(map(self.model, groups.values())))
+        if self.replies is Ballots:
+            return invitation
+        return CodedInvitation.of(invitation, self.downlink, self.known.origin)
+
+    def offer(self, ranking: Ranking, groups: Groups, voted: tuple[GroupId, ...]) -> AnyMasks:
+        """Return what a client predicts with. groups: those it may belong to.
+
+        A group that never voted has learned nothing: the global ranking stands for its own.
+        """
+        global_mask, origin = self.model(ranking), self.known.origin
+        if self.served is None:
+            masks = tuple(map(self.model, groups.values()))
+            return Masks(tuple(groups), voted, masks, global_mask)
+        learned = [own if group in voted else ranking for group, own in groups.items()]
+        codes = [self.served.encode(own, origin) for own in learned]
+        return ServedRankings(tuple(groups), tuple(map(len, codes)), b"".join(codes), global_mask)
+
+    # On a client.
+
+    def opened(self, message: AnyInvitation | AnyMasks) -> Sent:
+        """Return what is in a message, or raise `WireError`."""
+        if isinstance(message, CodedInvitation):
+            message = message.decode(self.downlink, self.known.origin)
+        if isinstance(message, Invitation):
+            return Sent(self, dict(enumerate(message.masks)), message.ranking)
+        if isinstance(message, Masks):
+            masks = dict(zip(message.groups, message.masks, strict=True))
+            return Sent(self, masks, voted=message.voted, global_model=message.global_mask)
+        assert isinstance(message, ServedRankings)
+        rankings = message.decode(self.served or self.downlink, self.known.origin)
+        masks = {group: self.model(own) for group, own in rankings.items()}
+        return Sent(self, masks, {}, rankings, message.groups, message.global_mask)
+
+    def fit(self, ranking: Ranking, rows: Examples, learner: Learner, part: int = 0) -> Any:
         """Train from a ranking. part: numbers several fits of one client in one round."""
+        return learner.fit_scores(ranking, rows, part=part)
 
-    @abstractmethod
-    def ballot(self, trained: Trained) -> tuple[Ranking, Table]:
+    def ranked(self, trained: Any) -> tuple[Ranking, Table]:
         """Return the ranking of what was trained, and its table, empty if there is none."""
+        return trained, {}
 
-    @abstractmethod
-    def elected(self, ranking: Ranking, own: Trained, weight: float) -> Mask | Params:
+    def reply(
+        self, start: Ranking, trained: Sequence[tuple[GroupId, Any]], meter: Meter
+    ) -> AnyBallots:
+        """Return what was trained from `start` for each group, as ballots."""
+        groups = tuple(group for group, _ in trained)
+        ranked = [self.ranked(own) for _, own in trained]
+        rankings = tuple(ranking for ranking, _ in ranked)
+        if self.replies is Ballots:
+            return Ballots(groups, rankings)
+        tables = tuple(table for _, table in ranked if table)
+        reference = self.known.reference(start)
+        return UncodedBallots(groups, rankings, self.ballot, reference, meter, tables)
+
+    # On both.
+
+    def model(self, ranking: Ranking) -> AnyModel:
+        """Return the model that a ranking stands for."""
+        return mask_layers(ranking, self.known.keep)
+
+    def elected(self, ranking: Ranking, own: Any, weight: float) -> AnyModel:
         """Return the model that a group's ranking and what a client trained from it elect."""
+        return self.model(elect([ranking], own, weight, rule=self.vote))
 
     def own_model(
-        self, ranking: Ranking, examples: Examples, weights: Sequence[float]
-    ) -> Mask | Params:
+        self, ranking: Ranking, examples: Examples, weights: Sequence[float], learner: Learner
+    ) -> AnyModel:
         """Return the model that a group's ranking and the client's own vote elect.
 
         The client trains from the group's ranking on these examples. Of several weights of its
         vote, it takes the one with the lowest loss on every fifth example, after training on the
         others.
         """
-        learner = self.learner
         rows = np.flatnonzero(examples.y >= 0)
-        if not len(rows) or not weights:
+        if not len(rows):
             return self.model(ranking)
         weight = weights[0]
         if len(weights) > 1 and len(rows) >= FOLDS:
             held_out = examples.take(rows[::FOLDS])
-            own = self.fit(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])))
-            losses = [
-                learner.loss(learner.weights_of(self.elected(ranking, own, weight)), held_out)
-                for weight in weights
-            ]
+            own = self.fit(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])), learner)
+            models = (self.elected(ranking, own, weight) for weight in weights)
+            losses = [learner.loss(learner.weights_of(model), held_out) for model in models]
             weight = weights[int(np.argmin(losses))]
-        return self.elected(ranking, self.fit(ranking, examples.take(rows)), weight)
+        return self.elected(ranking, self.fit(ranking, examples.take(rows), learner), weight)
 
 
 @dataclass(frozen=True)
-class AsMask(Reading[Ranking]):
-    """The upper part of a ranking is kept, and the weights are frozen."""
-
-    vote: Vote
-
-    def model(self, ranking: Ranking) -> Mask:
-        return mask_layers(ranking, self.learner.model.keep)
-
-    def fit(self, ranking: Ranking, examples: Examples, part: int = 0) -> Ranking:
-        return self.learner.fit_scores(ranking, examples, part=part)
-
-    def ballot(self, trained: Ranking) -> tuple[Ranking, Table]:
-        return trained, {}
-
-    def elected(self, ranking: Ranking, own: Ranking, weight: float) -> Mask:
-        return self.model(elect([ranking], own, weight, rule=self.vote))
-
-
-@dataclass(frozen=True)
-class AsWeights(Reading[Params]):
+class WeightReading(Reading):
     """The place of an edge is its weight, looked up in a table."""
 
-    table: Table
+    @property
+    def replies(self) -> type[AnyBallots]:
+        return TabledBallots
 
-    def model(self, ranking: Ranking) -> Params:
-        shapes = {layer.name: layer.shape for layer in self.learner.model.spec.layers}
-        return params_from(ranking, self.table, shapes)
+    def invitation(self, ranking: Ranking, groups: Groups) -> RankedWeights:
+        table, origin = self.known.table, self.known.origin
+        return RankedWeights.of(ranking, groups, table, self.downlink, origin)
 
-    def fit(self, ranking: Ranking, examples: Examples, part: int = 0) -> Params:
+    def offer(self, ranking: Ranking, groups: Groups, voted: tuple[GroupId, ...]) -> AnyMasks:
+        learned = {group: own if group in voted else ranking for group, own in groups.items()}
+        return self.invitation(ranking, learned)
+
+    def opened(self, message: AnyInvitation | AnyMasks) -> Sent:
+        assert isinstance(message, RankedWeights)
+        ranking, rankings, table = message.decode(self.downlink, self.known.origin)
+        reading = replace(self, known=replace(self.known, table=table))
+        models = {group: reading.model(own) for group, own in rankings.items()}
+        whole = reading.model(ranking)
+        return Sent(reading, models, ranking, rankings, message.groups, whole)
+
+    def fit(self, ranking: Ranking, rows: Examples, learner: Learner, part: int = 0) -> Params:
         purpose = f"batches of part {part}" if part else "batches"
-        return require_finite(self.learner.fit(self.model(ranking), examples, purpose=purpose))
+        return require_finite(learner.fit(self.model(ranking), rows, purpose=purpose))
 
-    def ballot(self, trained: Params) -> tuple[Ranking, Table]:
+    def ranked(self, trained: Params) -> tuple[Ranking, Table]:
         ranking = {layer: rank_of(values.numpy().ravel()) for layer, values in trained.items()}
         return ranking, table_of(trained)
+
+    def model(self, ranking: Ranking) -> Params:
+        table, shapes = self.known.table, self.known.shapes
+        return {
+            layer: torch.from_numpy(weights_from(rank, table[layer])).view(*shapes[layer])
+            for layer, rank in ranking.items()
+        }
 
     def elected(self, ranking: Ranking, own: Params, weight: float) -> Params:
         return average([self.model(ranking), own], [1, weight])
 
 
-@dataclass(frozen=True)
-class Offer:
-    """What a client is served, decoded."""
-
-    models: Mapping[GroupId, Mask | Params]  # of the groups that it may belong to
-    voted: tuple[GroupId, ...]  # which of these groups have voted
-    global_model: Mask | Params
-    rankings: Mapping[GroupId, Ranking] = field(
-        default_factory=dict
-    )  # empty: only masks are served
-    table: Table = field(default_factory=dict)  # where rankings are read as weights
-
-
-def params_from(ranking: Ranking, table: Table, shapes: Mapping[str, Sequence[int]]) -> Params:
-    """Return the weights that a ranking and a table stand for."""
-    return {
-        layer: torch.from_numpy(weights_from(rank, table[layer])).view(*shapes[layer])
-        for layer, rank in ranking.items()
-    }
-
-
-def origin_of(learner: Learner) -> Reference:
-    """Return the reference for what the server sends, as a client knows it from the seed."""
-    return Reference(learner.supernet.ranking, fan_in_of(learner.model), learner.model.keep)
-
-
-def fan_in_of(model: Model) -> dict[str, int]:
-    """Return the number of inputs per unit, for every layer."""
-    return {layer.name: layer.fan_in for layer in model.spec.layers}
+def shapes_of(model: ModelSpec) -> Shapes:
+    """Return the shape of every layer."""
+    return {layer.name: layer.shape for layer in model.layers}

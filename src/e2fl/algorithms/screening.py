@@ -1,12 +1,12 @@
 """Screening of replies: no client outweighs all others by the size of its update or its claim.
 
 The update of a client is its reply minus the weights it was sent. An update whose norm is far above
-the median of the round is scaled down to that median, and the history says so; `update_limit` of an
-experiment says how far. With fewer than three updates the norm of the weights that were sent takes
-the place of the median. The loss that comes with a clipped update counts as at most the median of
-the round: AFL, TERM and q-FFL give weight to clients with a high loss, and a sign-flipped update
-keeps its own client's loss high. So does a claimed loss that is far above the median and above what
-any honest client has.
+the median of the round is scaled down to the smallest of the round, so that a false size gains
+nothing, and the history says so; `update_limit` of an experiment says how far. With fewer than
+three updates the norm of the weights that were sent takes the place of the median. The loss that
+comes with a clipped update counts as at most the median of the round: AFL, TERM and q-FFL give
+weight to clients with a high loss, and a sign-flipped update keeps its own client's loss high. So
+does a claimed loss that is far above the median and above what any honest client has.
 
 The median of a round may be small for a good reason: most clients have learnt all they can, and a
 client of a minority has not. So a typical update counts as at least a share of the weights that
@@ -27,6 +27,7 @@ from e2fl.wire import Message
 FEW = 3  # updates; a median of fewer says little
 HIGH_LOSS = 10.0  # per example; guessing among 20,000 classes has a cross-entropy of 10
 SMALLEST = 0.3  # the least typical update, as a share of the norm of the weights sent
+LOW_LOSS = 0.01  # a gradient is compared as if its loss were at least this
 
 
 def capped(reply: Any, most: int) -> tuple[Message, str]:
@@ -43,9 +44,10 @@ def capped(reply: Any, most: int) -> tuple[Message, str]:
 class Size:
     """The norms of an update and of the weights that were sent, and the loss that is claimed."""
 
-    update: float
+    update: float  # a gradient: relative to the largest one that its loss allows
     sent: float
     loss: float = 0.0
+    is_gradient: bool = False
 
 
 def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None:
@@ -59,23 +61,29 @@ def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None
     weights = getattr(reply, field)
     moved = {name: weights[name].double() - start for name, start in origin.items()} or weights
     whole = origin or getattr(sent, sent.weights_field() or "", {})
-    norms = math.sqrt(squared_norm(moved)), math.sqrt(squared_norm(whole))
-    return Size(*norms, getattr(reply, "loss", 0.0))
+    update, sent_norm = math.sqrt(squared_norm(moved)), math.sqrt(squared_norm(whole))
+    loss = getattr(reply, "loss", 0.0)
+    if not origin:
+        update /= -math.expm1(-max(loss, LOW_LOSS))  # as that of a cross-entropy: 1 - exp(-loss)
+    return Size(update, sent_norm, loss, is_gradient=not origin)
 
 
 def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, float]:
     """Return the clients with an update above `limit` times the typical one.
 
-    The value is the factor that brings the update down to the median of the round.
+    The value is the factor that brings the update down to the smallest one that is left.
     """
     sent = max((size.sent for size in sizes.values()), default=0.0)
     updates = [size.update for size in sizes.values()]
     median = statistics.median(updates) if len(updates) >= FEW else sent
-    typical = max(median, SMALLEST * sent)
+    weights = max((size.sent for size in sizes.values() if not size.is_gradient), default=0.0)
+    typical = max(median, SMALLEST * weights)
     if not limit or not typical:
         return {}
+    left = [update for update in updates if 0 < update <= limit * typical]
+    smallest = min(left, default=typical)
     return {
-        client: size.update / (median or typical)
+        client: size.update / smallest
         for client, size in sizes.items()
         if size.update > limit * typical
     }

@@ -14,26 +14,25 @@ from typing_extensions import Doc
 
 from e2fl.algorithms.base import Graded, GradedModel, average
 from e2fl.algorithms.fedavg import Shared
+from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
 from e2fl.errors import WireError
 
 
 @dataclass(frozen=True)
 class TERM(GradedModel[Shared]):
-    """TERM: the mean of the clients' models, tilted towards those with a high loss.
-
-    `tilt` says how far: 0 is the plain mean, a large value follows the worst client, a negative one
-    ignores outliers.
-    """
+    """TERM: the mean of the clients' models, tilted towards those with a high loss."""
 
     title: ClassVar[str] = "TERM"
     paper: ClassVar[str] = "Li et al., ICLR 2021"
 
-    tilt: Annotated[float, Doc("tau in the paper")] = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(math.isfinite(self.tilt), "tilt", "a finite number")
+    tilt: Annotated[
+        float,
+        Doc(
+            "tau in the paper; 0: the mean; large: the worst client; negative: outliers count less"
+        ),
+        Limits(),
+    ] = 1.0
 
     def check(self, state: Shared, client: ClientId, reply: Graded) -> Graded:
         if not math.isfinite(self.tilt * super().check(state, client, reply).loss):
@@ -41,8 +40,6 @@ class TERM(GradedModel[Shared]):
         return reply
 
     def aggregate(self, state: Shared, replies: Mapping[ClientId, Graded]) -> Shared:
-        if not replies:
-            return state
         tilted = [self.tilt * reply.loss for reply in replies.values()]
         highest = max(tilted)  # subtracted, so that no exponential overflows
         weights = [math.exp(value - highest) for value in tilted]

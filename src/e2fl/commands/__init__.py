@@ -1,4 +1,1 @@
-"""The commands of `e2fl`, one function each; commands.toml declares them and their arguments.
-
-Commands import what they need when they run: `e2fl --help` must not wait for torch.
-"""
+"""The commands of `e2fl`; commands.toml declares them. They import torch only when they need it."""

@@ -1,4 +1,4 @@
-"""The commands that train nothing, or elsewhere: list, show, groups, data, flower and reproduce."""
+"""The commands that read finished runs, train nothing, or train elsewhere."""
 
 import argparse
 import sys
@@ -9,58 +9,103 @@ from typing import Any
 from e2fl.errors import ConfigError
 
 
-def list_choices(options: argparse.Namespace) -> None:
-    """List what a configuration can name, and its settings."""
-    from e2fl.config import listing
+def report(options: argparse.Namespace) -> None:
+    """Write the report page for runs on disk."""
+    from e2fl.report.finish import printed, write_paper
+    from e2fl.report.from_runs import read_runs, study_of
+    from e2fl.report.page import write_report
+    from e2fl.report.table import summary_table
+    from e2fl.runs.store import PAGE
 
-    print(listing.listing(options.what))
+    study = study_of(*read_runs(options.runs))
+    table = summary_table(study, options.columns, options.plus_minus, views=options.views)
+    out = options.out or options.runs[0] / PAGE
+    write_report(study, out, export_to=options.export)
+    if options.export is not None:
+        write_paper(table, options.export)
+    written = f"{out} and {options.export}" if options.export else str(out)
+    print(f"{printed(study, table)}\n\nwritten to {written}")
 
 
-def show(options: argparse.Namespace) -> None:
-    """Print a shipped experiment."""
-    from e2fl.config.files import shipped_text
+def predict(options: argparse.Namespace) -> None:
+    """Predict the rows of a table with a finished run."""
+    from e2fl.files import write_text
+    from e2fl.runs.trained import TrainedRun
 
-    print(shipped_text(options.name), end="")
+    run = TrainedRun(options.run, trust=options.trust)
+    rows = run.read(options.table)
+    said = run.predict_unseen(rows) if options.find_group else run.predict(rows, options.group)
+    if options.out is None:
+        print(said.to_csv(), end="")
+        return
+    write_text(options.out, said.to_csv())
+    used = f" with the model {said.model}" if said.model else ""
+    print(f"predicted {len(said.classes):,} rows{used}; written to {options.out}")
+
+
+def export(options: argparse.Namespace) -> None:
+    """Write a model of a finished run as a plain torch module."""
+    from e2fl.runs.trained import export_model
+
+    model, card = export_model(options.run, options.group, options.out, trust=options.trust)
+    print(f"written to {model}; its card: {card}")
+
+
+def recount(options: argparse.Namespace) -> int:
+    """Count the elections of a run again, or look for the ballots of one client."""
+    from e2fl.runs.chain import MismatchError, check_receipts
+    from e2fl.runs.recount import recount
+
+    try:
+        if options.receipt is None:
+            print(recount(options.run, options.round))
+        else:
+            rounds = check_receipts(options.run, options.receipt)
+            print(f"the ballots of {rounds} rounds are in the chain")
+        return 0
+    except MismatchError as error:
+        reason = str(error)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        reason = f"elections.jsonl is not one that a run writes ({error!r})"
+    print(f"e2fl: {options.run}: {reason}", file=sys.stderr)
+    return 1
 
 
 def groups(options: argparse.Namespace) -> None:
     """Estimate the number of groups of clients."""
+    from e2fl.commands.training import say, tell_imports
     from e2fl.config.experiment import load
     from e2fl.runs.group_survey import survey
-    from e2fl.runs.progress import timed_steps
 
     experiment = load(options.config, options.changes)
-    found = survey(experiment, options.first, options.last, tell=timed_steps())
+    tell_imports(options, [experiment])
+    found = survey(experiment, options.first, options.last, tell=say)
     print(f"{found.table()}\n\n{found.advice()}")
-
-
-def data_list(options: argparse.Namespace) -> None:
-    """List data sets: files present and missing, sizes, licences."""
-    from e2fl.data import commands
-
-    print(commands.listing())
-
-
-def data_get(options: argparse.Namespace) -> None:
-    """Download a data set."""
-    from e2fl.data import commands
-
-    print(commands.get(options.name))
 
 
 def data_show(options: argparse.Namespace) -> None:
     """Draw samples of each group, clients per group, and labels of each client."""
+    from e2fl.commands.training import say
     from e2fl.config.files import read
     from e2fl.config.overrides import lay, typed
-    from e2fl.data import commands
+    from e2fl.data import build
+    from e2fl.data.describe import summarise
+    from e2fl.files import write_text
 
     path = Path(options.name)
+    out = options.out or Path(f"{path.stem}.svg")
+    if out.suffix != ".svg":
+        raise ConfigError(f"the picture must be an .svg file, not {out}")
     named: dict[str, Any] = {"seed": 0, "data": {"name": options.name}}
     config = named | (read(path) if path.suffix == ".toml" else {})
     if not isinstance(config["data"], dict) or "name" not in config["data"]:
         raise ConfigError("section 'data' needs a name: data = { name = '...' }")
     section = lay(typed(options.changes), config["data"])
-    print(commands.show(section, config["seed"], options.out or Path(f"{path.stem}.svg")))
+    if path.suffix == ".toml" and ":" in section["name"]:
+        say(f"{path} names code that is imported and run: {section['name']}")
+    summary = summarise(build(section, seed=config["seed"]))
+    write_text(out, summary.draw())
+    print(f"{summary}\n\npicture: {out}")
 
 
 def flower_export(options: argparse.Namespace) -> None:
@@ -82,6 +127,6 @@ def reproduce(options: argparse.Namespace) -> int:
                 "install e2fl there with 'pip install --editable .'"
             )
         sys.path.append(str(root))
-    from paper.running import reproduce
+    from paper.command import reproduce
 
     return reproduce(options)

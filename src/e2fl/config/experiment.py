@@ -23,12 +23,12 @@ from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
 from e2fl.config.overrides import Change, given, lay, typed
-from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up, settings_of
+from e2fl.construct import construct, did_you_mean, fields_of, fit, is_shipped, look_up, settings_of
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, require_setting
 from e2fl.learning import Learner, Settings, build_learner
 from e2fl.metrics import mean
-from e2fl.metrics.measures import OwnMeasure, as_measure
+from e2fl.metrics.measures import OwnMeasure
 from e2fl.models import Model
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Participation
@@ -142,8 +142,8 @@ class Experiment:
         allowed = limit == 0 or 1 <= limit < math.inf
         require_setting(allowed, "update_limit", "0, or at least 1", limit)
         for name in ("data", "algorithm", "model", *(["runtime"] if self.runtime else [])):
-            if not isinstance(getattr(self, name).get("name"), str):
-                raise ConfigError(f"section '{name}' needs a name: {name} = {{ name = '...' }}")
+            named = isinstance(getattr(self, name).get("name"), str)
+            require_setting(named, name, "a section with a name", getattr(self, name))
         for part in PARTS:  # vote = "borda" is short for vote = { name = "borda" }
             if isinstance(self.algorithm.get(part), str):
                 self.algorithm[part] = {"name": self.algorithm[part]}
@@ -151,7 +151,7 @@ class Experiment:
     @property
     def label(self) -> str:
         """The display name of this run."""
-        return str(self.algorithm.get("label", self.algorithm["name"]))
+        return str(self.algorithm.get("label", self.algorithm["name"].rpartition("/")[2]))
 
     def build_data(self) -> FederatedData:
         return build(self.data, seed=self.seed)
@@ -167,8 +167,9 @@ class Experiment:
         name = self.model["name"]
         section = {key: value for key, value in self.model.items() if key not in COMMON}
         common = {key: value for key, value in self.model.items() if key in COMMON}
-        make = None if network is not None else partial(_made, section, "model", shape, classes)
-        if make is not None:
+        make = None
+        if network is None:
+            make = partial(_made, section, "model", shape, classes)
             with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
                 network = make()
         if not isinstance(network, nn.Module):
@@ -180,9 +181,9 @@ class Experiment:
 
     def build_algorithm(self) -> AnyAlgorithm:
         section = {key: value for key, value in self.algorithm.items() if key != "label"}
-        kind = look_up(section["name"], ALGORITHMS, "algorithm")
-        for part in PARTS:
-            if isinstance(section.get(part), dict) and part in fields_of(kind):
+        known = fields_of(look_up(section["name"], ALGORITHMS, "algorithm"))
+        for part in known.keys() & PARTS.keys():
+            if isinstance(section.get(part), dict):
                 section[part] = _made_part(section[part], part)
         algorithm: AnyAlgorithm = _made(section, "algorithm", expected=Algorithm)
         return algorithm
@@ -192,31 +193,29 @@ class Experiment:
 
         Settings without a name are those of the algorithm's own policy.
         """
+        policy: Participation
         if "name" in self.participation:
-            policy: Participation = _made(
-                self.participation, "participation", expected=Participation
-            )
+            policy = _made(self.participation, "participation", expected=Participation)
             return policy
         policy = self.build_algorithm().participation
-        if self.participation:
-            policy = construct(type(policy), vars(policy) | self.participation, "participation")
+        settings = vars(policy) | self.participation
+        policy = (
+            construct(type(policy), settings, "participation") if self.participation else policy
+        )
         return policy
 
     def build_attack(self) -> Attack | None:
         """Return the attack of malicious clients; None if all clients are honest."""
-        if not self.attack:
-            return None
-        attack: Attack = _made({"name": "none"} | self.attack, "attack", expected=Attack)
+        section = {"name": "none"} | self.attack
+        attack: Attack | None = _made(section, "attack", expected=Attack) if self.attack else None
         return attack
 
     def build_runtime(self) -> Ray | None:
         """Return where clients train; None: in this process."""
         if not self.runtime:
             return None
-        if self.attack:
-            raise ConfigError("attacks are simulated in one process: remove the section 'runtime'")
-        if self.device != "cpu":
-            raise ConfigError(f"runtime 'ray' trains on processors; device is '{self.device}'")
+        if self.attack or self.device != "cpu":
+            raise ConfigError("runtime 'ray' trains on processors, and without simulated attacks")
         runtime: Ray = _made(self.runtime, "runtime", expected=Ray)
         return runtime
 
@@ -254,13 +253,13 @@ class Experiment:
 
     def build_measures(self) -> list[OwnMeasure]:
         """Return the user's own measures; imports what they name."""
-        names = [name.replace(".py:", ":") for name in self.measures]
-        for name in names:
+        for name in self.measures:
             if ":" not in name:
                 raise ConfigError(f"measures: name a function, such as mine.py:auc, not '{name}'")
         known = {"mean": mean}  # a measure is a function, as this one is
         return [
-            as_measure(name.rpartition(":")[2], look_up(name, known, "measure")) for name in names
+            OwnMeasure(name.rpartition(":")[2], look_up(name, known, "measure"))
+            for name in self.measures
         ]
 
     def build_settings(self) -> Settings:
@@ -323,9 +322,9 @@ class Experiment:
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
         sections = (self.data, self.model, self.participation, self.runtime)
-        data, model, *others = (str(section.get("name", "")) for section in sections)
-        names = [data, model, *self.algorithm_names(), *others, *self.measures]
-        return [name for name in names if ":" in name and not name.startswith("e2fl.")]
+        others = [str(section.get("name", "")) for section in sections]
+        names = [*others[:2], *self.algorithm_names(), *others[2:], *self.measures]
+        return [name for name in names if ":" in name and not is_shipped(name)]
 
     def algorithm_settings(self) -> list[str]:
         """Return the settings of the algorithm and its parts: label, grouping.name."""
@@ -401,7 +400,7 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
             raise ConfigError(f"the configuration has no section '{name}'")
     for name in values:
         if name not in known:
-            hint = did_you_mean(name, {*known, *_inner(values)})
+            hint = did_you_mean(name, {*known, *(f"learner.{one}" for one in fields_of(Settings))})
             raise ConfigError(f"the configuration has no setting '{name}'{hint}")
     for name, changes in fit(values.get("variants", {}), Section, "variants").items():
         inner = fit(changes, Section, f"variants.{name}").get("algorithm", {})
@@ -409,18 +408,6 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     return Experiment(
         **copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()})
     )
-
-
-def _inner(values: Mapping[str, Any]) -> set[str]:
-    """Return the settings inside sections, as --set names them; imports nothing."""
-    inner: dict[str, Iterable[str]] = {"learner": fields_of(Settings)}
-    for section in ("data", "model", "algorithm"):
-        name = values[section].get("name") if isinstance(values[section], dict) else None
-        kind = REGISTRIES[section].get(str(name))
-        inner[section] = fields_of(kind) if kind is not None else ()
-    inner["model"] = {*inner["model"], *COMMON}
-    inner["data"] = {*inner["data"], "validation_share"}
-    return {f"{section}.{name}" for section, names in inner.items() for name in names}
 
 
 def with_seed(experiment: Experiment, seed: int) -> Experiment:

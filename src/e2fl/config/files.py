@@ -53,9 +53,9 @@ def read(config: str | Path) -> dict[str, Any]:
 
 
 def _located(settings: dict[str, Any], toml: Path) -> dict[str, Any]:
-    """Return settings in which a file that lies beside the TOML is found from this folder.
+    """Return settings in which files and code that lie beside the TOML are found from this folder.
 
-    The config.toml of a run names files as they are seen from the folder in which the run was
+    The config.toml of a run names them as they are seen from the folder in which the run was
     started.
     """
     variants = _section(settings, "variants")
@@ -68,7 +68,22 @@ def _located(settings: dict[str, Any], toml: Path) -> dict[str, Any]:
                 absent = name == "path" and toml.name != "config.toml" and not Path(value).exists()
                 if beside.exists() or absent:
                     data[name] = str(beside)
-    return settings
+    here = toml.parent.resolve() == Path.cwd()
+    return settings if here else {key: _code(settings[key], key, toml.parent) for key in settings}
+
+
+def _code(value: Any, key: str, folder: Path) -> Any:
+    """Return a value in which code in this folder, such as mine:Class, is named with the folder."""
+    if isinstance(value, dict):
+        return {name: _code(part, name, folder) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_code(part, key, folder) for part in value]
+    if key in ("name", "measures") and isinstance(value, str) and ":" in value:
+        place, _, attribute = value.rpartition(":")
+        module = Path(place.removesuffix(".py"))
+        if (folder / module.parent / f"{module.name.replace('.', '/')}.py").is_file():
+            return f"{(folder / place).as_posix()}:{attribute}"
+    return value
 
 
 def _section(values: dict[str, Any], name: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Described(NamedTuple):
 class Entry(NamedTuple):
     """One entry that a configuration can name."""
 
-    kind: str  # algorithms, groupings, datasets, models, participation, learner or experiment
+    kind: str  # algorithms, datasets, learner, ...
     name: str
     summary: str
     settings: tuple[Described, ...]
@@ -90,25 +90,17 @@ def entries() -> list[Entry]:
     from e2fl.data import VALIDATION_SHARE
     from e2fl.learning import Settings
 
-    kinds = {
-        "algorithms": "algorithm",
-        "groupings": "grouping",
-        "datasets": "data",
-        "models": "model",
-        "participation": "participation",
-        "ballots": "ballot",
-        "votes": "vote",
-        "attacks": "attack",
-        "runtimes": "runtime",
-    }
+    plural = {"datasets": "data", "participation": "participation"}
+    kinds = "algorithms groupings datasets models participation ballots votes attacks runtimes"
     shared = {"models": COMMON, "datasets": {"validation_share": VALIDATION_SHARE}}
-    named = [
-        _entry(kind, name, made, {**settings_of(made), **shared.get(kind, {})})
-        for kind, section in kinds.items()
-        for name, made in REGISTRIES[section].items()
+    found = [
+        _entry("experiment", "experiment", Experiment, settings_of(Experiment)),
+        _entry("learner", "learner", Settings, settings_of(Settings)),
     ]
-    alone = {"experiment": Experiment, "learner": Settings}
-    return [*(_entry(name, name, made, settings_of(made)) for name, made in alone.items()), *named]
+    for kind in kinds.split():
+        for name, made in REGISTRIES[plural.get(kind, kind.removesuffix("s"))].items():
+            found.append(_entry(kind, name, made, {**settings_of(made), **shared.get(kind, {})}))
+    return found
 
 
 def _entry(kind: str, name: str, made: Any, settings: Any) -> Entry:

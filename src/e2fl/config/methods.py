@@ -1,7 +1,8 @@
 """The methods of a comparison: algorithms or variants of one experiment, with changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from e2fl.attacks import ATTACKS
 from e2fl.config.experiment import NAMING, Experiment
@@ -20,9 +21,8 @@ def methods(
     """
     if not names or len(set(names)) != len(names):
         raise ConfigError("a comparison needs at least one algorithm, and must name each once")
-    general, particular = general_and_particular(changes)
     return changed_where_defined(
-        particular, {name: experiment.variant(name, general) for name in names}
+        changes, {name: partial(experiment.variant, name) for name in names}
     )
 
 
@@ -36,34 +36,33 @@ def with_attacks(
     """
     if len({"none", *attacks}) != len(attacks) + 1:
         raise ConfigError("--attack must name each attack once; `e2fl list attacks` names them")
+    fields = {name: fields_of(look_up(name, ATTACKS, "attack")) for name in ("none", *attacks)}
     both: dict[str, Experiment] = {}
     for method, experiment in methods.items():
         settings = {key: value for key, value in experiment.attack.items() if key != "name"}
-        known = {name: fields_of(look_up(name, ATTACKS, "attack")) for name in ("none", *attacks)}
-        for key in settings:
-            if not any(key in fields for fields in known.values()):
-                raise ConfigError(f"none of the attacks has a setting 'attack.{key}'")
-        for name, fields in known.items():
-            own = {key: value for key, value in settings.items() if key in fields}
-            key = method if name == "none" else f"{method}-{name}"
-            both[key] = replace(experiment, attack={"name": name} | own)
-            both[key].build_attack()
+        unknown = settings.keys() - {key for known in fields.values() for key in known}
+        if unknown:
+            raise ConfigError(f"none of the attacks has a setting 'attack.{min(unknown)}'")
+        for name, known in fields.items():
+            own = {key: value for key, value in settings.items() if key in known}
+            attacked = replace(experiment, attack={"name": name} | own)
+            attacked.build_attack()
+            both[method if name == "none" else f"{method}-{name}"] = attacked
     return both
 
 
-def general_and_particular(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
-    """Return the changes that every method can take, and those that only some algorithms have."""
+def changed_where_defined(
+    changes: Sequence[Change], methods: Mapping[str, Callable[[Sequence[Change]], Experiment]]
+) -> dict[str, Experiment]:
+    """Return the methods, with settings of an algorithm changed in those that have them.
+
+    methods: make the experiment of a method, with the changes that every method can take.
+    """
     particular = [
         change for change in changes if change.section == "algorithm" and change.path not in NAMING
     ]
-    return [change for change in changes if change not in particular], particular
-
-
-def changed_where_defined(
-    particular: Sequence[Change], methods: Mapping[str, Experiment]
-) -> dict[str, Experiment]:
-    """Return the methods, changed where they have a setting, and checked."""
-    changed = dict(methods)
+    general = [change for change in changes if change not in particular]
+    changed = {name: make(general) for name, make in methods.items()}
     for change in ordered(particular):
         if change.path[1:] == ("label",) and len(changed) > 1:
             raise ConfigError("algorithm.label would give all compared algorithms the same name")

@@ -86,17 +86,15 @@ def lay(changes: Iterable[Change], values: Mapping[str, Any]) -> dict[str, Any]:
     """Apply changes to settings; of two changes to one setting, the last counts."""
     changed = dict(values)
     for change in ordered(changes):
-        changed = _put(changed, change.path, change)
+        section = changed
+        *outer, last = change.path
+        for name in outer:
+            inner = section.get(name, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{change.name} cannot be set: '{name}' is not a section")
+            section[name] = dict(inner)
+            section = section[name]
+        if last == "name" and outer and section.get("name") != change.value:
+            section.clear()
+        section[last] = change.value
     return changed
-
-
-def _put(values: dict[str, Any], path: tuple[str, ...], change: Change) -> dict[str, Any]:
-    first, *rest = path
-    if not rest:
-        return values | {first: change.value}
-    inner = values.get(first, {})
-    if not isinstance(inner, dict):
-        raise ConfigError(f"{change.name} cannot be set: '{first}' is not a section")
-    if rest == ["name"] and inner.get("name") != change.value:
-        inner = {}
-    return values | {first: _put(inner, tuple(rest), change)}

@@ -1,7 +1,7 @@
-"""Sections of a configuration: with every default, without any, and from classes and objects.
+"""Sections of a configuration: with every default, and from classes and objects.
 
 `completed` is what a run stores in its config.toml: the file means the same in a later version with
-other defaults. `trimmed` is what distinguishes two runs for a reader: settings that differ from it.
+other defaults.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from torch import nn
 
 from e2fl.algorithms import PARTS, Algorithm, AnyAlgorithm
 from e2fl.config.experiment import COMMON, REGISTRIES, Experiment, Section
-from e2fl.construct import look_up, settings_of
+from e2fl.construct import Setting, look_up, settings_of
 from e2fl.errors import ConfigError
 from e2fl.learning import Settings
 
@@ -30,59 +30,22 @@ def completed(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, **sections)
 
 
-def trimmed(experiment: Experiment) -> Experiment:
-    """Return the experiment without settings that have their default; imports nothing."""
-    sections: Any = {name: _trimmed(name, getattr(experiment, name)) for name in SECTIONS}
-    return dataclasses.replace(experiment, **sections)
-
-
-def defaults_of(make: Callable[..., Any]) -> Section:
-    """Return the defaults that TOML can hold; without the seed, which follows the experiment."""
-    defaults = {
-        name: plain(setting.default)
-        for name, setting in settings_of(make).items()
-        if name not in ("seed", "name")
-    }
-    return {name: value for name, value in defaults.items() if value is not None}
-
-
 def _completed(kind: str, section: Section) -> Section:
-    full = _common(kind) | section
-    if "name" not in section:
-        return full
+    """Return a section with the defaults that TOML can hold; the seed follows the experiment."""
+    common = {"learner": settings_of(Settings), "model": COMMON}
+    known: dict[str, Setting] = dict(common.get(kind, {}))
     try:
-        defaults = defaults_of(look_up(section["name"], REGISTRIES[kind], kind))
+        if "name" in section:
+            known |= settings_of(look_up(section["name"], REGISTRIES[kind], kind))
     except ConfigError:  # data made in Python has no name that can be looked up
-        return full
-    full = {"name": section["name"]} | defaults | full
+        pass
+    defaults = {name: plain(one.default) for name, one in known.items()}
+    defaults = {"name": section.get("name")} | defaults | {"seed": None}
+    full = {name: value for name, value in defaults.items() if value is not None} | section
     for part in PARTS:
-        inner = full.get(part)
-        if isinstance(inner, dict) and isinstance(inner.get("name"), str):
-            full[part] = _completed(part, inner)
+        if isinstance(full.get(part), dict) and "name" in full[part]:
+            full[part] = _completed(part, full[part])
     return full
-
-
-def _trimmed(kind: str, section: Section) -> Section:
-    # Nothing is imported for a name that is not in the registry.
-    name = str(section.get("name"))
-    known = name in REGISTRIES.get(kind, ())
-    defaults = (_completed(kind, {"name": name}) if known else _common(kind)) | {"name": None}
-    kept = {
-        key: value
-        for key, value in section.items()
-        if key not in defaults or defaults[key] != value
-    }
-    for part in PARTS:
-        if isinstance(kept.get(part), dict):
-            kept[part] = _trimmed(part, kept[part])
-    return kept
-
-
-def _common(kind: str) -> Section:
-    """Return the defaults that a section has whatever it names."""
-    if kind == "learner":
-        return defaults_of(Settings)
-    return {name: setting.default for name, setting in COMMON.items()} if kind == "model" else {}
 
 
 def named(
@@ -108,8 +71,6 @@ def algorithm_settings(algorithm: AlgorithmLike | None) -> Section:
     """Return the section of an algorithm, however it was given."""
     if isinstance(algorithm, Algorithm):
         return section_of(algorithm, "algorithm")
-    if isinstance(algorithm, type):
-        return {"name": name_of(algorithm, "algorithm")}
     return _section("algorithm", algorithm)
 
 
@@ -117,14 +78,14 @@ def model_settings(model: ModelLike | None) -> tuple[nn.Module | None, Section]:
     """Return a network as it was given, or the section of a model."""
     if isinstance(model, nn.Module):
         return model, {"name": type(model).__name__}
-    if inspect.isfunction(model) or isinstance(model, type):
-        return None, {"name": name_of(model, "model")}
     return None, _section("model", model)
 
 
 def _section(what: str, given: Any) -> Section:
     if given is None or isinstance(given, str):
-        return {"name": given} if given is not None else {}
+        return {} if given is None else {"name": given}
+    if inspect.isfunction(given) or isinstance(given, type):
+        return {"name": name_of(given, what)}
     if not isinstance(given, Mapping):
         kind = type(given).__name__
         raise ConfigError(f"{what} must be a name, settings, a class or an object, not {kind}")

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2fl.construct import Setting, construct, fields_of, fit, look_up
-from e2fl.data.arrays import from_arrays, from_npz, from_partitioner, rows_of
-from e2fl.data.clients import with_validation
 from e2fl.data.encoding import Encoding
 from e2fl.data.federated import (
     Client,
@@ -17,10 +15,10 @@ from e2fl.data.federated import (
     Examples,
     FederatedData,
     GroupId,
-    Memory,
     Population,
+    with_validation,
 )
-from e2fl.data.partition import PARTITIONERS
+from e2fl.data.own import Npz, from_arrays, from_partitioner, rows_of
 from e2fl.data.sets.acs_income import ACSIncome
 from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.cifar10 import Cifar10
@@ -38,7 +36,7 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "adult": Adult,
     "acs_income": ACSIncome,
     "table": from_table,
-    "npz": from_npz,
+    "npz": Npz,
 }
 
 # The setting of every data set.
@@ -49,7 +47,7 @@ VALIDATION_SHARE = Setting(
 )
 
 
-def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> FederatedData:
+def build(section: Mapping[str, Any], *, seed: int) -> FederatedData:
     """Return the data set that a section of a configuration describes.
 
     seed: used unless the section has its own. `validation_share` is a setting of every data set.
@@ -59,28 +57,25 @@ def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> Fede
     values = {key: value for key, value in section.items() if key not in common}
     if "seed" in fields_of(kind):
         values.setdefault("seed", seed)
-    data = construct(kind, values, where)
+    data = construct(kind, values, "data")
     if not isinstance(data, FederatedData):
         raise ConfigError(f"'{section['name']}' is not a data set")
     share = section.get("validation_share", VALIDATION_SHARE.default)
-    share = fit(share, VALIDATION_SHARE.type, f"{where}.validation_share")
+    share = fit(share, VALIDATION_SHARE.type, "data.validation_share")
     return with_validation(data, share, seed=values.get("seed", seed))
 
 
 __all__ = [
     "DATASETS",
-    "PARTITIONERS",
     "Client",
     "ClientId",
     "Encoding",
     "Examples",
     "FederatedData",
     "GroupId",
-    "Memory",
     "Population",
     "build",
     "from_arrays",
-    "from_npz",
     "from_partitioner",
     "from_table",
     "rows_of",

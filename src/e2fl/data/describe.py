@@ -6,7 +6,7 @@ shown whole as a tooltip.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from e2fl.data.federated import ClientId, Examples, FederatedData, GroupId
 
 ALL_CLIENTS = "all clients"  # the name of the one group if there are none
-SHOWN, COUNTED = 40, 300  # clients in the picture, and in the counts, at most
-WIDTH, LEFT, RIGHT = 900, 210, 876  # of the picture; ends of its bars
-LEGEND = 70  # names of a legend
+SHOWN, COUNTED = 40, 300  # bars of clients in the picture, and clients in the counts, at most
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,6 @@ class DataSummary:
     tested: Mapping[str, int]  # test examples, by group
     test: int  # test examples in all; those that clients share count once
     sizes: tuple[int, ...]  # training examples of every client, or of those counted
-    inside: bool  # groups lie inside clients; then `groups` is of the clients that were counted
 
     @property
     def headline(self) -> str:
@@ -47,19 +44,16 @@ class DataSummary:
         shape = " x ".join(map(str, self.shape))
         return f"{self.clients} clients{more}, {len(self.labels)} classes, inputs {shape}"
 
-    def part(self, count: int) -> str:
-        """Return "of how many", if not all clients are meant."""
-        return f" ({count} of {self.clients} clients)" if count < self.clients else ""
-
     def __str__(self) -> str:
-        some = self.part(len(self.names)) if self.inside else ""
+        middle = sorted(self.sizes)[len(self.sizes) // 2]
+        lines = [f"  {name}: {count} clients" for name, count in self.groups.items()]
+        sizes = f"{min(self.sizes)} to {max(self.sizes)}, median {middle}"
         return "\n".join(
             [
                 f"{self.name}: {self.headline}",
-                f"groups{some}:",
-                *(f"  {name}: {count} clients" for name, count in self.groups.items()),
-                f"training examples of a client{self.part(len(self.sizes))}: {min(self.sizes)} to "
-                f"{max(self.sizes)}, median {sorted(self.sizes)[len(self.sizes) // 2]}",
+                "groups:",
+                *lines,
+                f"training examples of a client: {sizes}",
             ]
         )
 
@@ -86,54 +80,48 @@ class DataSummary:
         }
 
     def draw(self) -> str:
-        """Return the picture as an SVG document."""
-        first = dict(reversed(list(self.mix.index)))
-        shown = _even_choice(first, SHOWN)
-        mix, groups = self.mix.loc[shown], list(self.groups)
-        some = self.part(len(shown))
-        by_group = self.mix.groupby(level=1).sum()
-        by_group = by_group.loc[[group for group in groups if group in by_group.index]]
-        names = [f"{group}: {self.groups[group]} clients" for group in by_group.index]
-        counted = self.part(len(self.names))
-        title = f"Clients and labels of each group{counted}: shares of its examples"
-        charts = [_bars(title, names, by_group, self.labels, by_group.sum(axis=1))]
-        tables = {"Labels of": (mix.groupby(level=0).sum(), self.labels)}
-        if self.inside:
-            counts = mix.sum(axis=1).unstack(fill_value=0).reindex(columns=groups, fill_value=0)
-            tables = {"Groups inside": (counts, tuple(groups))} | tables
-        shown.sort(key=lambda client: groups.index(first[client]))  # those of a group together
-        for what, (counts, kinds) in tables.items():
-            title = f"{what} each client{some}: length is the number of examples"
-            longest = pd.Series(counts.sum(axis=1).max(), shown)
-            names = [self.names[client] for client in shown]
-            charts.append(_bars(title, names, counts.loc[shown], kinds, longest))
+        """Return the picture as an SVG document: a bar for each group, and for some clients."""
+        order = list(self.groups)
+        groups = self.mix.groupby(level=1).sum().reindex(order).dropna()
+        shown = _even_choice({key: key[1] for key in self.mix.index}, SHOWN)
+        shown.sort(key=lambda key: order.index(key[1]))  # those of a group together
+        clients, names = self.mix.loc[shown], self.names
+        longest = clients.sum(axis=1).max()
+        # A bar: its title, its examples of each label, and the examples of a bar of full width.
+        of_groups = [
+            (f"{group}: {self.groups[group]} clients", counts, counts.sum())
+            for group, counts in zip(groups.index, groups.to_numpy(), strict=True)
+        ]
+        of_clients = [
+            (names[key] if group == ALL_CLIENTS else f"{group}, {names[key]}", counts, longest)
+            for (key, group), counts in zip(shown, clients.to_numpy(), strict=True)
+        ]
         environment = jinja2.Environment(
             loader=jinja2.PackageLoader("e2fl.data", ""),
             autoescape=True,
             trim_blocks=True,
             finalize=lambda value: _printable(value) if type(value) is str else value,
         )
-        template = environment.get_template("picture.svg.j2")
-        return template.render(name=self.name, headline=self.headline, charts=charts, width=WIDTH)
+        return environment.get_template("picture.svg.j2").render(
+            data=self, groups=of_groups, clients=of_clients
+        )
 
 
 def summarise(data: FederatedData) -> DataSummary:
     """Summarise a data set; of many clients, some of each group are counted."""
     mix: dict[tuple[ClientId, str], NDArray[np.int64]] = {}
-    names: dict[ClientId, str] = {}
     tested: Counter[str] = Counter()
     tests: dict[int, Examples] = {}  # a test set of several clients counts once
     inside = False
-    for client_id in _even_choice(data.population.declared, COUNTED):
+    counted = _even_choice(data.population.declared, COUNTED)
+    for client_id in counted:
         client = data.client(client_id)
         inside |= client.train.group is not None
-        names[client_id] = data.client_name(client_id)
-        if client.group is not None:
-            names[client_id] = f"{data.group_name(client.group)}, {names[client_id]}"
+        of_tests = rows_by_group(data, client.test, client.group)
         for group, rows in rows_by_group(data, client.train, client.group).items():
             mix[client_id, group] = np.bincount(client.train.y[rows], minlength=data.classes)
-            rows_tested = rows_by_group(data, client.test, client.group).get(group, ())
-            tested[group] += len(client.test if client.test.group is None else rows_tested)
+            whole = client.test.group is None
+            tested[group] += len(client.test if whole else of_tests.get(group, ()))
         tests[id(client.test)] = client.test
     members = Counter(group for _, group in mix)
     if not inside:
@@ -147,12 +135,11 @@ def summarise(data: FederatedData) -> DataSummary:
         labels=tuple(data.label_names or map(str, range(data.classes))),
         shape=data.shape,
         mix=counts,
-        names=names,
+        names={client_id: data.client_name(client_id) for client_id in counted},
         groups={name: members[name] for name in dict.fromkeys((*order, *members)) if members[name]},
         tested=tested,
         test=sum(map(len, tests.values())),
         sizes=data.train_sizes() or tuple(counts.sum(axis=1).groupby(level=0).sum()),
-        inside=inside,
     )
 
 
@@ -172,41 +159,14 @@ def _group_name(data: FederatedData, group: GroupId | None) -> str:
     return ALL_CLIENTS if group is None else data.group_name(group)
 
 
-def _even_choice(groups: Mapping[ClientId, Any], limit: int) -> list[ClientId]:
-    """Return all clients, or the first one of each group and others at even distances."""
-    ids = sorted(groups)
-    if len(ids) <= limit:
-        return ids
-    first = {groups[client_id]: client_id for client_id in reversed(ids)}
-    even = np.linspace(0, len(ids) - 1, max(1, limit - len(first))).astype(int)
-    return sorted({*first.values(), *(ids[index] for index in even)})
-
-
-def _bars(
-    title: str,
-    names: Sequence[str],
-    table: pd.DataFrame,
-    kinds: Sequence[str],
-    whole: pd.Series,
-) -> dict[str, Any]:
-    """Return a bar for each row, divided by kind, and a legend; whole: examples of full width."""
-    # Distinguishable colours, light and dark in turn.
-    colours = [
-        f"hsl({360 * kind // len(kinds)}, 60%, {45 + 20 * (kind % 2)}%)"
-        for kind in range(len(kinds))
-    ]
-    bars = []
-    for name, counts, most in zip(names, table.to_numpy(), whole, strict=True):
-        widths = counts * (RIGHT - LEFT) / max(1, most)
-        starts = LEFT + np.cumsum(widths) - widths
-        parts = [
-            (f"{starts[kind]:.2f}", f"{widths[kind]:.2f}", colours[kind], counts[kind], kinds[kind])
-            for kind in np.flatnonzero(counts).tolist()
-        ]
-        bars.append((name, parts))
-    legend = list(zip(kinds, colours, strict=True))[:LEGEND]
-    more = [(f"and {len(kinds) - LEGEND} more", "none")] if len(kinds) > LEGEND else []
-    return {"title": title, "bars": bars, "legend": legend + more}
+def _even_choice(groups: Mapping[Any, Any], limit: int) -> list[Any]:
+    """Return all keys, or the first one of each group and others at even distances."""
+    keys = sorted(groups)
+    if len(keys) <= limit:
+        return keys
+    first = {groups[key]: key for key in reversed(keys)}
+    even = np.linspace(0, len(keys) - 1, max(1, limit - len(first))).astype(int)
+    return sorted({*first.values(), *(keys[index] for index in even)})
 
 
 def _printable(text: str) -> str:

@@ -6,7 +6,6 @@ An `Encoding` is plain data: `to_json` and `from_json` store it with a run or an
 
 import hashlib
 import json
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from e2fl import codec
 from e2fl.construct import did_you_mean
 from e2fl.data.federated import Examples
-from e2fl.data.sheet import Cells, Origin, Sheet, Texts, missing_in, open_sheet
+from e2fl.data.sheet import Cells, Origin, Sheet, missing_in, open_sheet
 from e2fl.errors import DataError
 
 CATEGORIES = 1000  # different texts in one column, at most
@@ -49,10 +48,6 @@ class Encoded(Examples):
     """Rows that a table encoded, and the digest of its encoding."""
 
     made_by: Mapping[str, object] = field(default_factory=dict)
-
-    def take(self, rows: NDArray[np.int64]) -> "Encoded":
-        part = super().take(rows)
-        return Encoded(part.x, part.y, part.group, part.scale, part.shift, self.made_by)
 
 
 @dataclass(frozen=True)
@@ -129,30 +124,28 @@ class Encoding:
         sheet = open_sheet(new)
         cells: dict[str, Cells] = {}
         for column in self.columns:
-            if column.name not in sheet.header:
-                hint = did_you_mean(column.name, sheet.header)
-                raise DataError(f"the new rows have no column '{column.name}'{hint}")
-            read = sheet.texts if column.categories else sheet.numbers
-            cells[column.name] = read(column.name)
+            name, words = column.name, column.categories
+            if name not in sheet.header:
+                hint = did_you_mean(name, sheet.header)
+                raise DataError(f"the new rows have no column '{name}'{hint}")
+            cells[name] = sheet.texts(name) if words else sheet.cells(name, only_numbers=True)
         used = [name for name in (self.label, self.group) if name in sheet.header]
-        names = {name: sheet.texts(name) for name in used if name is not None}
-        needed = {**names} if self.fill else {**cells, **names}
-        sheet.refuse_missing(needed, "fill it in, or leave such rows out")
+        texts = {name: sheet.texts(name) for name in used if name is not None}
+        needed = {**({} if self.fill else cells), **texts}
+        if needed:
+            sheet.complete(needed, "fill it in, or leave such rows out")
         x, unknown = self.apply(cells)
         for name, rows in unknown.items():
-            known = next(column.categories for column in self.columns if column.name == name)
-            warnings.warn(
-                f"{sheet.where}: {len(rows)} cells of column '{name}' are categories that do not "
-                f"occur in training, such as '{cells[name][rows[0]][:40]}' in "
-                f"{sheet.row_name(int(rows[0]))}; known: {first_few(known)}",
-                stacklevel=3,
+            sheet.warn(
+                f"{len(rows)} cells of column '{name}' are categories that do not occur in "
+                f"training, such as '{cells[name][rows[0]][:40]}' in {sheet.row_name(rows[0])}"
             )
         y = np.full(len(sheet), -1, dtype=np.int64)
-        if self.label in names:
-            y = _indices(names[self.label], self.labels, "label", sheet)
+        if self.label in texts:
+            y = _indices(texts[self.label], self.labels, "label", sheet)
         group = None
-        if self.group is not None and self.group in names:
-            group = _indices(names[self.group], self.groups, "group", sheet)
+        if self.group is not None and self.group in texts:
+            group = _indices(texts[self.group], self.groups, "group", sheet)
         return Encoded(x, y, group, made_by={"encoding": self.digest})
 
 
@@ -161,7 +154,7 @@ def _codes(cells: Cells, known: tuple[str, ...]) -> NDArray[np.int64]:
     return pd.Index(known, dtype=object).get_indexer(pd.Index(cells)).astype(np.int64)
 
 
-def _indices(texts: Texts, known: tuple[str, ...], what: str, sheet: Sheet) -> NDArray[np.int64]:
+def _indices(texts: Cells, known: tuple[str, ...], what: str, sheet: Sheet) -> NDArray[np.int64]:
     codes = _codes(texts, known)
     unknown = codes < 0
     if unknown.any():
@@ -174,7 +167,6 @@ def learn(
     columns: Mapping[str, Cells],
     train: NDArray[np.int64],
     origin: Origin,
-    *,
     listed: Collection[str] = (),
 ) -> tuple[Column, ...]:
     """Return how columns become inputs: means, deviations and categories of the training rows.
@@ -192,19 +184,13 @@ def learn(
             learnt.append(Column(name, mean=mean, deviation=1.0 if constant else deviation))
             continue
         categories = sorted(set(cells[train].tolist()))
-        count = len(train)
-        identifier = len(categories) > max(FEW, NEARLY_ALL * count) and name not in listed
+        identifier = len(categories) > max(FEW, NEARLY_ALL * len(train)) and name not in listed
         if identifier or len(categories) > CATEGORIES:
             raise DataError(
                 f"{origin.where}: column '{name}' has {len(categories)} different strings in "
-                f"{count} training rows; is it an identifier or a date, or should these be "
-                f"numbers? For example, {origin.row_name(0)} has '{cells[0][:40]}'. Leave it out "
-                f"with features = [...], or keep up to {CATEGORIES} with words = ['{name}']"
+                f"{len(train)} training rows, such as '{cells[0][:40]}' in {origin.row_name(0)}; "
+                f"leave it out with features = [...], or keep up to {CATEGORIES} with "
+                f"words = ['{name}']"
             )
         learnt.append(Column(name, tuple(categories)))
     return tuple(learnt)
-
-
-def first_few(names: Sequence[str]) -> str:
-    """Return the first names of a list, for a message."""
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

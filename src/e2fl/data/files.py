@@ -1,4 +1,4 @@
-"""Files of the data sets: where they are, their checksums and mirrors, downloads, and readers.
+"""Files of the data sets: where they are, downloads with their checksums, and readers.
 
 Files are the user's own and are read by libraries that execute nothing; a damaged one raises a
 `DataError`.
@@ -9,21 +9,21 @@ import hashlib
 import logging
 import os
 import sys
-import tarfile
 import tomllib
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pooch
 from numpy.typing import NDArray
 
-from e2fl.errors import DataError, reason_of
+from e2fl.construct import did_you_mean
+from e2fl.errors import ConfigError, DataError, reason_of
 
 IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 
@@ -31,12 +31,7 @@ IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(
 def data_directory(directory: str | None = None) -> Path:
     """Return the folder that the configuration or E2FL_DATA names; default: the user's cache."""
     named = directory or os.environ.get("E2FL_DATA")
-    return Path(named).expanduser() if named else cache_directory()
-
-
-def cache_directory() -> Path:
-    """Return this user's folder for downloads."""
-    return Path(pooch.os_cache("e2fl"))
+    return Path(named).expanduser() if named else Path(pooch.os_cache("e2fl"))
 
 
 def existing(path: str) -> Path:
@@ -54,14 +49,7 @@ class File:
     name: str
     size: int  # bytes
     mirrors: tuple[str, ...]  # URLs of folders that hold it
-    sha256: str | None = None  # if one is published
-    members: tuple[str, ...] = ()  # the files to extract, if it is an archive
-    instead: tuple[str, ...] = ()  # other files that serve as well
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The files that data sets read."""
-        return self.members or (self.name,)
+    sha256: str
 
     def download(self, folder: Path) -> Path:
         """Download from the first mirror that delivers the published file, and return its path."""
@@ -76,12 +64,14 @@ class File:
                 reasons.append(f"{mirror}: {reason_of(error)}")
         raise DataError(
             f"{self.name} could not be fetched; put it at {folder / self.name} yourself. "
-            f"Tried: {'; '.join(reasons) or 'no mirror'}"
+            f"Tried: {'; '.join(reasons)}"
         )
 
     def contents(self, path: Path) -> bytes:
         """Return the contents of a file, or raise an error unless it is the published one."""
-        raw = path.read_bytes() if path.name == self.name else _gunzip(path.read_bytes(), path.name)
+        raw = path.read_bytes()
+        with suppress(OSError, EOFError, zlib.error):  # damaged, as its checksum shows
+            raw = raw if path.name == self.name else gzip.decompress(raw)
         if hashlib.sha256(raw).hexdigest() != self.sha256:
             raise DataError(f"{path} is damaged or not the published file: its SHA-256 differs")
         return raw
@@ -99,28 +89,22 @@ class Source:
     def locate(self, name: str, directory: str | None = None) -> Path | None:
         """Return the path of a file, plain or gzipped, in or below the data directory."""
         home = data_directory(directory)
-        paths = [
-            folder / end for folder in (home / self.name, home) for end in (name, f"{name}.gz")
-        ]
+        folders = (home / self.name, home)
+        paths = (folder / end for folder in folders for end in (name, f"{name}.gz"))
         return next((path for path in paths if path.is_file()), None)
 
-    def present(self, names: Sequence[str]) -> list[Path]:
-        """Return the paths of files; [] if some are missing."""
-        paths = [path for name in names if (path := self.locate(name)) is not None]
-        return paths if len(paths) == len(names) else []
-
-    def read(self, name: str, directory: str | None = None) -> bytes:
-        """Return the contents of a file, after checking its checksum."""
-        file = next(file for file in self.files if file.name == name)
-        path = self.locate(name, directory)
-        if path is None:
-            raise DataError(
-                f"{data_directory(directory) / self.name / name} is missing; run "
-                f"`e2fl data get {self.name}`, or put it there yourself (from "
-                f"{file.mirrors[0]}{name}, SHA-256 {file.sha256}), or set E2FL_DATA or data.dir to "
-                "the folder that has it"
-            )
-        return file.contents(path)
+    def read(self, directory: str | None = None) -> Iterator[bytes]:
+        """Yield the contents of the files, after checking their checksums."""
+        for file in self.files:
+            path = self.locate(file.name, directory)
+            if path is None:
+                raise DataError(
+                    f"{data_directory(directory) / self.name / file.name} is missing; run "
+                    f"`e2fl data get {self.name}`, or put it there yourself (from "
+                    f"{file.mirrors[0]}{file.name}, SHA-256 {file.sha256}), or set E2FL_DATA or "
+                    "data.dir to the folder that has it"
+                )
+            yield file.contents(path)
 
 
 def _sources() -> dict[str, Source]:
@@ -135,24 +119,43 @@ def _sources() -> dict[str, Source]:
 
 
 SOURCES: dict[str, Source] = _sources()
+# Data sets made from the files of others.
+MADE_OF = {"fair_mnist_rotate": ("mnist",), "mnist_writers": ("mnist", "qmnist")}
 
 
-def _gunzip(raw: bytes, name: str) -> bytes:
-    try:
-        return gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is not a complete .gz file: {reason_of(error)}") from error
+def listing() -> str:
+    """Return a table of the files that are present or missing, with their sizes and licences."""
+    lines = [f"data directory: {data_directory()}", ""]
+    lines += ["bundled  5,000 images of MNIST, for the demo", "  here"]
+    for source in SOURCES.values():
+        lines += ["", f"{source.name}  {source.about}", f"  licence: {source.licence}"]
+        for file in source.files:
+            path, size = source.locate(file.name), f"{file.size / 2**20:.1f} MiB"
+            missing = f"missing; `e2fl data get {source.name}` fetches {size}"
+            lines.append(f"  {file.name}: {missing if path is None else 'here'}")
+    return "\n".join(lines)
 
 
-def read_idx(raw: bytes, name: str) -> NDArray[Any]:
+def get(name: str) -> str:
+    """Download the missing files of a data set, and compare those here with their checksums."""
+    if name not in SOURCES and name not in MADE_OF:
+        hint = did_you_mean(name, SOURCES | MADE_OF)
+        raise ConfigError(f"there is no data set to fetch '{name}'{hint}")
+    lines = []
+    for source in [SOURCES[part] for part in MADE_OF.get(name, (name,))]:
+        for file in source.files:
+            path = source.locate(file.name) or file.download(data_directory() / source.name)
+            file.contents(path)
+            lines.append(f"{path}: as published")
+    return "\n".join(lines)
+
+
+def read_idx(raw: bytes) -> NDArray[Any]:
     """Return the array in a gzipped idx file, of bytes or integers."""
-    plain = _gunzip(raw, name)
-    try:
-        kind, sides = IDX_TYPES[plain[2]], plain[3]
-        shape = np.frombuffer(plain, ">u4", sides, offset=4)
-        return np.frombuffer(plain, kind, offset=4 + 4 * sides).reshape(shape)
-    except (KeyError, IndexError, ValueError) as error:
-        raise DataError(f"{name} is not an idx file of bytes or integers: {error}") from error
+    plain = gzip.decompress(raw)
+    kind, sides = IDX_TYPES[plain[2]], plain[3]
+    shape = np.frombuffer(plain, ">u4", sides, offset=4)
+    return np.frombuffer(plain, kind, offset=4 + 4 * sides).reshape(shape)
 
 
 def load_arrays(
@@ -165,20 +168,3 @@ def load_arrays(
             return {name: archive[name] for name in wanted}
     except Exception as error:  # whatever numpy does with a damaged file
         raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
-
-
-def extract(archive: Path, members: Iterable[str]) -> None:
-    """Extract files, in any folder of a .tar archive, beside it; then remove the archive."""
-    try:
-        with tarfile.open(archive) as tar, TemporaryDirectory(dir=archive.parent) as folder:
-            inside = {Path(member.name).name: member for member in tar.getmembers()}
-            for name in members:
-                tar.extract(inside[name].replace(name=name, deep=False), folder, filter="data")
-            for name in members:  # complete files only
-                (Path(folder) / name).replace(archive.parent / name)
-    except (tarfile.TarError, EOFError, zlib.error, KeyError, OSError) as error:
-        raise DataError(
-            f"{archive} cannot be unpacked; if it is damaged, remove it and fetch it again: "
-            f"{reason_of(error)}"
-        ) from error
-    archive.unlink()

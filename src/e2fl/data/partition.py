@@ -1,19 +1,14 @@
-"""Partitioners: rules that assign rows to clients, with the argument names of Flower Datasets.
+"""Partitioners: rules that assign rows to clients, with the argument names of Flower Datasets."""
 
-Flower's own partitioners work too, and so does any object with their interface: it is given a
-`dataset`, a Hugging Face `Dataset`, and then returns each of its partitions.
-"""
-
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.errors import ConfigError, DataError
+from e2fl.errors import ConfigError, DataError, require_setting
 from e2fl.randomness import stream
 
 Rows = NDArray[np.int64]
@@ -21,7 +16,6 @@ Columns = Mapping[str, NDArray[Any]]  # what to partition by, such as the label
 
 ATTEMPTS = 100  # draws of a Dirichlet partition
 LARGEST_ALPHA = 1e9  # all clients are alike long before; sums of far larger numbers overflow
-ROW = " row"  # the column that numbers the rows for partitioners of others
 
 
 class BasePartitioner(ABC):
@@ -31,45 +25,27 @@ class BasePartitioner(ABC):
     def divide(self, columns: Columns) -> list[Rows]:
         """Return the rows of each partition."""
 
-
-def partition_rows(partitioner: Any, columns: Mapping[str, Any]) -> list[Rows]:
-    """Return the rows of each partition, of a `BasePartitioner` or one with Flower's interface.
-
-    columns: what to partition by, such as the label.
-    """
-    table = {name: np.asarray(values) for name, values in columns.items()}
-    kind, by = type(partitioner).__name__, getattr(partitioner, "partition_by", None)
-    if isinstance(by, str) and by not in table:
-        raise ConfigError(f"there is no column '{by}' to partition by; known: {', '.join(table)}")
-    own = isinstance(partitioner, BasePartitioner)
-    parts = partitioner.divide(table) if own else _load(partitioner, table)
-    if not parts or not all(map(len, parts)):
-        raise DataError(f"{kind} left a partition empty; ask for fewer or smaller ones")
-    chosen = np.concatenate(parts)
-    if len(np.unique(chosen)) != len(chosen):
-        raise DataError(f"{kind} gave some rows to more than one client")
-    return parts
-
-
-def _load(partitioner: Any, columns: Columns) -> list[Rows]:
-    """Return the rows of each partition of another library's partitioner."""
-    kind = type(partitioner).__name__
-    lists = {name: values.tolist() for name, values in columns.items()}
-    lists[ROW] = list(range(len(next(iter(lists.values()), ()))))
-    try:
-        partitioner.dataset = importlib.import_module("datasets").Dataset.from_dict(lists)
-        partitions = [partitioner.load_partition(n) for n in range(partitioner.num_partitions)]
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{kind} is no partitioner, was used before, or needs `pip install datasets`: {error}"
-        ) from error
-    return [np.asarray(partition[ROW], dtype=np.int64) for partition in partitions]
-
-
-def client_names(parts: Sequence[Rows]) -> list[str]:
-    """Return the names of clients that a partitioner made: numbers of equal width."""
-    width = len(str(len(parts) - 1))
-    return [f"{position:0{width}}" for position in range(len(parts))]
+    def clients(self, columns: Mapping[str, Any]) -> NDArray[np.int64]:
+        """Return the client of each row; columns: what to partition by, such as the label."""
+        table = {name: np.asarray(values) for name, values in columns.items()}
+        by = getattr(self, "partition_by", next(iter(table)))
+        if by not in table:
+            known = ", ".join(table)
+            raise ConfigError(f"there is no column '{by}' to partition by; known: {known}")
+        client = np.full(len(table[by]), -1)
+        wanted, least = getattr(self, "num_partitions", 1), getattr(self, "min_partition_size", 1)
+        rule = f"1 to {len(client) // least}: {len(client)} rows, {least} or more for each"
+        require_setting(
+            wanted >= 1 and wanted * least <= len(client), "num_partitions", rule, wanted
+        )
+        sizes = []
+        for number, rows in enumerate(self.divide(table)):
+            client[rows] = number
+            sizes.append(len(rows))
+        if (client < 0).any() or 0 in sizes or sizes != np.bincount(client).tolist():
+            kind = type(self).__name__
+            raise DataError(f"{kind} must give each row to one client, and some to every client")
+        return client
 
 
 @dataclass
@@ -81,7 +57,6 @@ class Iid(BasePartitioner):
 
     def divide(self, columns: Columns) -> list[Rows]:
         rows = len(next(iter(columns.values())))
-        _enough(self.num_partitions, rows)
         order = stream(self.seed, "partition").permutation(rows)
         return [np.sort(part) for part in np.array_split(order, self.num_partitions)]
 
@@ -102,10 +77,9 @@ class Dirichlet(BasePartitioner):
     seed: int = 0
 
     def divide(self, columns: Columns) -> list[Rows]:
-        if not 0 < self.alpha <= LARGEST_ALPHA:
-            raise ConfigError(f"alpha must be above 0 and at most {LARGEST_ALPHA:g}")
+        rule = f"above 0 and at most {LARGEST_ALPHA:g}"
+        require_setting(0 < self.alpha <= LARGEST_ALPHA, "alpha", rule, self.alpha)
         values = columns[self.partition_by]
-        _enough(self.num_partitions, len(values), self.min_partition_size)
         for attempt in range(ATTEMPTS):
             parts = self._draw(values, stream(self.seed, "partition", attempt))
             if min(map(len, parts)) >= self.min_partition_size:
@@ -136,10 +110,11 @@ class ByGroup(BasePartitioner):
 
     def divide(self, columns: Columns) -> list[Rows]:
         group = columns[self.partition_by]
-        _enough(self.num_partitions, len(group))
         values, counts = np.unique(group, return_counts=True)
-        if self.num_partitions < len(values):
-            raise ConfigError(f"{len(values)} groups need at least as many clients")
+        rule = f"at least {len(values)}, the number of groups"
+        require_setting(
+            self.num_partitions >= len(values), "num_partitions", rule, self.num_partitions
+        )
         clients = apportion(tuple(counts.tolist()), self.num_partitions)
         parts: list[Rows] = []
         for position, (value, count) in enumerate(zip(values, clients, strict=True)):
@@ -179,12 +154,3 @@ def split_rows(rows: Rows, share: float, rng: np.random.Generator) -> tuple[Rows
     count = held_out(len(rows), share)
     order = rng.permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])
-
-
-def _enough(num_partitions: int, rows: int, least: int = 1) -> None:
-    if num_partitions < 1:
-        raise ConfigError(f"num_partitions must be at least 1, not {num_partitions}")
-    if num_partitions * least > rows:
-        raise ConfigError(
-            f"{rows} rows are too few for {num_partitions} partitions of at least {least}"
-        )

@@ -7,9 +7,8 @@ column.
 import math
 import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +32,30 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # first bytes of a file
 
 Texts = NDArray[np.object_]  # "" where a value is missing
 Cells = NDArray[np.float64] | Texts  # numbers, NaN where a value is missing; or texts
-RowName = Callable[[int], str]  # how messages call a row
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where rows come from, for messages: a file or the arrays, and the name of a row."""
+    """Where rows come from, for messages: a file or the arrays, and how each row is called there.
+
+    index: the numbers of the rows, and what they are in if they are in several places.
+    """
 
     where: str
-    row_name: RowName = "row {}".format
+    index: pd.Index
+
+    def row_name(self, row: int) -> str:
+        """Return the name of a row."""
+        label = self.index[row]
+        return f"{label[0]}, row {label[1]}" if isinstance(label, tuple) else f"row {label}"
 
     def error(self, mask: NDArray[np.bool_], text: str) -> DataError:
         """Return an error about the first row of a mask."""
         return DataError(f"{self.where}: {self.row_name(int(mask.argmax()))} {text}")
 
-    def only(self, rows: NDArray[np.int64]) -> "Origin":
-        """Return the origin of some of the rows."""
-        return Origin(self.where, lambda row: self.row_name(int(rows[row])))
+    def warn(self, text: str) -> None:
+        """Warn of something in these rows."""
+        warnings.warn(f"{self.where}: {text}", stacklevel=3)
 
 
 def as_text(value: Any) -> str:
@@ -58,6 +64,12 @@ def as_text(value: Any) -> str:
     if text.lower() in MISSING:
         return ""
     return BOOLEANS.get(text.lower(), WHOLE.sub(r"\1", text))
+
+
+def texts_of(values: Any) -> Texts:
+    """Return values as texts."""
+    codes, distinct = pd.factorize(values, use_na_sentinel=False)
+    return np.array([as_text(value) for value in distinct], dtype=np.object_)[codes]
 
 
 def as_number(text: str) -> float:
@@ -84,7 +96,7 @@ def missing_counts(columns: Mapping[str, Cells]) -> dict[str, int]:
 class Sheet(Origin):
     """A table: a file, a DataFrame or a list of dictionaries."""
 
-    frame: pd.DataFrame = field(kw_only=True)
+    frame: pd.DataFrame
     sha256: str | None = None  # of the file
 
     @property
@@ -95,104 +107,92 @@ class Sheet(Origin):
     def __len__(self) -> int:
         return len(self.frame)
 
-    def refuse_missing(self, columns: Mapping[str, Cells], advice: str) -> None:
-        """Raise an error about the first row without a value; advice: what to do about it."""
-        counts = missing_counts(columns)
-        for name in counts:
-            by_column = ", ".join(f"{name} {count}" for name, count in counts.items())
+    def complete(
+        self, columns: Mapping[str, Cells], advice: str, *, drop: bool = False
+    ) -> NDArray[np.int64]:
+        """Return the rows without missing values; unless `drop`, others raise an error.
+
+        advice: what to do about it.
+        """
+        some = np.any([missing_in(cells) for cells in columns.values()], axis=0)
+        if some.all() or (some.any() and not drop):
+            counts = missing_counts(columns)
+            name, by_column = next(iter(counts)), ", ".join(f"{n} {counts[n]}" for n in counts)
             raise self.error(
                 missing_in(columns[name]),
                 f"has nothing in column '{name}'; {advice}. Missing values by column: {by_column}",
             )
+        return np.flatnonzero(~some)
 
     def texts(self, name: str) -> Texts:
         """Return a column as texts, even if it holds numbers."""
-        codes, values = pd.factorize(self.frame[name].astype(str), use_na_sentinel=False)
-        return np.array([as_text(value) for value in values], dtype=np.object_)[codes]
+        return texts_of(self.frame[name].astype(str))
 
-    def feature(self, name: str) -> Cells:
-        """Return an input column: numbers if all present cells are numbers, otherwise texts.
+    def cells(self, name: str, *, only_numbers: bool = False) -> Cells:
+        """Return a column: numbers if all present cells are numbers, otherwise texts.
 
-        Where most cells are numbers or dates, a cell that is not a plain number is rejected.
+        Where most cells are numbers or dates, or `only_numbers` is true, a cell that is not a plain
+        number is rejected.
         """
-        numbers = self._parsed(name)
+        column = self.frame[name]
+        if getattr(column.dtype, "kind", "O") in "iuf":
+            numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            codes, distinct = pd.factorize(self.texts(name))
+            numbers = np.array([as_number(value) for value in distinct])[codes]
         wrong = np.isinf(numbers)
         if not wrong.any():
             return numbers
         texts = self.texts(name)
         plain = np.count_nonzero(np.isfinite(numbers))
         almost = sum(ALMOST_NUMBER.fullmatch(text) is not None for text in texts[wrong])
-        if 2 * (plain + almost) > np.count_nonzero(~missing_in(texts)):
+        if only_numbers or 2 * (plain + almost) > np.count_nonzero(~missing_in(texts)):
             raise self.error(
                 wrong,
-                f"has '{texts[wrong][0][:40]}' in column '{name}', where most are numbers or "
-                "dates. Write numbers as 1.5 and dates as numbers, such as the year; if these are "
-                f"texts, set words = ['{name}']; or leave the column out with features = [...]",
+                f"has '{texts[wrong][0][:40]}' in column '{name}', which is read as numbers: write "
+                "1.5, and a date as the year or the days since one; categories that look like "
+                f"numbers are listed with words = ['{name}']",
             )
         return texts
-
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """Return a column that must hold numbers."""
-        numbers = self._parsed(name)
-        wrong = np.isinf(numbers)
-        if wrong.any():
-            text = self.texts(name)[wrong][0][:40]
-            raise self.error(wrong, f"has '{text}' in column '{name}' of numbers")
-        return numbers
-
-    def _parsed(self, name: str) -> NDArray[np.float64]:
-        """Return the number of each row: NaN if it is missing, infinite if it is none."""
-        cells = self.frame[name]
-        if getattr(cells.dtype, "kind", "O") in "iuf":
-            return cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        codes, values = pd.factorize(self.texts(name))
-        return np.array([as_number(value) for value in values])[codes]
 
 
 def open_sheet(table: Any) -> Sheet:
     """Read a file by its ending, a DataFrame, anything with `to_pandas`, or a list of rows."""
     if isinstance(table, str | Path):
-        sheet = _read(existing(str(table)))
-    elif isinstance(table, pd.DataFrame) or hasattr(table, "to_pandas"):
-        frame = table if isinstance(table, pd.DataFrame) else table.to_pandas()
-        sheet = Sheet("the DataFrame", frame=frame.set_axis(list(map(str, frame)), axis=1))
+        path = existing(str(table))
+        where, frame, digest = str(path), _read(path), sha256_of(path)
     else:
-        sheet = Sheet("the rows", frame=pd.DataFrame(list(table), dtype=object))
-    if not len(sheet):
-        raise DataError(f"{sheet.where} has no rows")
-    if not all(sheet.header):
-        raise DataError(f"{sheet.where} needs a first row that names every column")
-    name, count = Counter(sheet.header).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{sheet.where} has two columns '{name}'")
-    return sheet
+        table = table.to_pandas() if hasattr(table, "to_pandas") else table
+        given = isinstance(table, pd.DataFrame)
+        where, digest = "the DataFrame" if given else "the rows", None
+        frame = table.reset_index(drop=True) if given else pd.DataFrame(list(table), dtype=object)
+        frame.columns = frame.columns.astype(str)
+    if not len(frame):
+        raise DataError(f"{where} has no rows")
+    header = list(frame)
+    if not all(header) or len(set(header)) < len(header):
+        raise DataError(f"{where} needs a name for every column, each once; it has: {header}")
+    return Sheet(where, frame.index, frame, digest)
 
 
-def _read(path: Path) -> Sheet:
-    """Read a file; rows of CSV and xlsx are counted as a spreadsheet shows them."""
-    kind, digest = path.suffix.lower(), sha256_of(path) if path.is_file() else None
-    if kind not in (".csv", ".tsv", ".txt", ".parquet", ".xlsx"):
+def _read(path: Path) -> pd.DataFrame:
+    """Read a file; rows of CSV and xlsx have the numbers that a spreadsheet shows."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".tsv", ".txt", ".parquet", ".xlsx") or not path.is_file():
         raise DataError(f"{path} is not a .csv (or .tsv), .parquet or .xlsx file")
     try:
         if kind == ".parquet":
-            return Sheet(str(path), frame=pd.read_parquet(path), sha256=digest)
+            return pd.read_parquet(path).reset_index(drop=True)
         if kind == ".xlsx":
             cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False)
         else:
             cells = _read_csv(path).apply(lambda column: column.str.strip())
-        cells = cells[(cells != "").any(axis=1)]
     except Exception as error:  # whatever a reader does with a damaged file
         raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
+    cells = cells.set_axis(cells.index + 1)[(cells != "").any(axis=1).to_numpy()]
     if cells.empty:
         raise DataError(f"{path} has no rows")
-    shown = cells.index[1:] + 1
-    frame = cells.iloc[1:].set_axis([as_text(name) for name in cells.iloc[0]], axis=1)
-    return Sheet(
-        str(path),
-        lambda row: f"row {shown[row]}",
-        frame=frame.reset_index(drop=True),
-        sha256=digest,
-    )
+    return cells[1:].set_axis([as_text(name) for name in cells[:1].to_numpy().flat], axis=1)
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

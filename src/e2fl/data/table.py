@@ -5,8 +5,8 @@ each category of the training rows. A category that occurs in no training row ge
 """
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,25 +16,82 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
-from e2fl.data.arrays import require_finite
-from e2fl.data.clients import MinSamples, TestShare
-from e2fl.data.encoding import FEW, NEARLY_ALL, Encoding, first_few, learn
+from e2fl.data.encoding import FEW, NEARLY_ALL, Encoded, Encoding, learn
+from e2fl.data.federated import MinSamples, TestShare
 from e2fl.data.own import (
-    CheckedRows,
-    Division,
     Inputs,
     OwnData,
     PooledTest,
+    Positive,
+    Roles,
+    Seed,
     Unprivileged,
+    names_of,
     numbered,
-    own_data,
+    require_finite,
 )
-from e2fl.data.partition import PARTITIONERS, Rows, client_names, partition_rows
-from e2fl.data.sheet import Cells, Sheet, Texts, missing_counts, missing_in, open_sheet
-from e2fl.errors import ConfigError, DataError
+from e2fl.data.partition import PARTITIONERS, Rows
+from e2fl.data.sheet import Cells, Origin, Sheet, Texts, missing_counts, open_sheet
+from e2fl.errors import ConfigError
 
-IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|uuid|key|index|number|no)$|^(row|record|case)", re.I)
 Missing = Literal["refuse", "drop", "fill"]
+IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|uuid|key|index|number|no)$|^(row|record|case)", re.I)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Table(OwnData):
+    """Rows of a table, split into clients."""
+
+    columns: Mapping[str, str]  # by role; by: that of the partition
+    cells: Mapping[str, Cells]  # of the input columns
+    words: Sequence[str]  # input columns that are categories although they look like numbers
+    fill: bool  # whether missing inputs are filled in
+    partition: Mapping[str, Any] | None  # instead of a column of clients
+    facts: Mapping[str, object]  # for the record of a run
+
+    name = "table"
+
+    def roles_for(self, seed: int) -> Roles:
+        roles = dict(self.roles)
+        if self.partition is None:
+            return roles
+        settings, by = dict(self.partition), roles.pop("by")
+        if self.columns["by"] == self.columns["label"]:
+            by = numbered(by)[0]
+        kind = look_up(str(settings.pop("name", None)), PARTITIONERS, "partition")
+        if "seed" in fields_of(kind):
+            settings.setdefault("seed", seed)
+        partitioner = construct(kind, settings, "data.partition")
+        name = str(settings.get("partition_by"))
+        return roles | {"client": names_of(partitioner.clients({name: by}))}
+
+    def inputs(self, train: Rows, *, grouped: bool) -> Inputs:
+        encoding = Encoding(
+            learn(self.cells, train, self.origin, self.words),
+            self.columns["label"],
+            self.label_names,
+            self.columns.get("group") if grouped else None,
+            self.group_names,
+            self.fill,
+        )
+        x, unknown = encoding.apply(self.cells)
+        require_finite(x, self.origin)
+        vars(self).update(encoding=encoding, _unknown=sum(map(len, unknown.values())))
+        return x
+
+    def encode(self, new: str | Path | pd.DataFrame | Sequence[Mapping[str, Any]]) -> Encoded:
+        """Return new rows as this table would have encoded them; see `Encoding.encode`."""
+        encoded: Encoded = self.encoding.encode(new)
+        return encoded
+
+    def about(self) -> dict[str, object]:
+        learnt = {
+            "inputs": self.encoding.width,
+            "columns": self.encoding.kinds,
+            "values_unseen_in_training": vars(self)["_unknown"],
+            "encoding": self.encoding.digest,
+        }
+        return {**super().about(), **learnt, **self.facts}
 
 
 def from_table(
@@ -63,17 +120,12 @@ def from_table(
         Missing,
         Doc("or drop rows with missing values, or fill: with the mean, or a category of their own"),
     ] = "refuse",
-    seed: Annotated[
-        int | None, Doc("of the partition and the split; default: the seed of the run")
-    ] = None,
+    seed: Seed = None,
     test_share: TestShare = 0.2,
     min_samples: MinSamples = 2,
     pooled_test: PooledTest = False,
     unprivileged: Unprivileged = None,
-    positive: Annotated[
-        str | int | None,
-        Doc("the favourable one of two labels, class 1; default: the later in order"),
-    ] = None,
+    positive: Positive = None,
 ) -> OwnData:
     """A table with a row for each example: a pandas DataFrame, or a file at `path`.
 
@@ -83,136 +135,81 @@ def from_table(
     """
     if (frame is None) == (path is None):
         raise ConfigError("a table needs either data.path or, in Python, a DataFrame")
-    division = Division(test_share, min_samples, pooled_test, seed, unprivileged, positive)
     sheet = open_sheet(path if frame is None else frame)
-    roles = {"label": label, "client": client, "group": group, "split": split}
-    by = _partition_by(partition, sheet, roles)
-    chosen = _input_columns(sheet, roles, features, words)
-    names = {name: sheet.texts(name) for name in (*roles.values(), by) if name is not None}
-    cells = {name: sheet.texts(name) if name in words else sheet.feature(name) for name in chosen}
-    facts: dict[str, object] = {
-        "missing_values": missing_counts({**names, **cells}),
-        "group_column": group,
-        "sha256": sheet.sha256,
-    }
-    kept = _complete(sheet, names, cells, fit(missing, Missing, "data.missing"))
-    facts["rows_left_out"] = len(sheet) - len(kept)
-    names = {name: column[kept] for name, column in names.items()}
-    cells = {name: column[kept] for name, column in cells.items()}
-    origin, label = sheet.only(kept), str(label)
-    _warn_of_leaks(cells, names[label], sheet.where)
-
-    def columns(seed: int) -> dict[str, Texts]:
-        given = {role: names[name] for role, name in roles.items() if name is not None}
-        if partition is not None:
-            by_column = names[by] if by not in (None, label) else numbered(names[label])[0]
-            given["client"] = _deal(partition, by_column, seed)
-        return given
-
-    def inputs(rows: CheckedRows, train: Rows) -> tuple[Inputs, dict[str, Any]]:
-        encoding = Encoding(
-            learn(cells, train, origin, listed=words),
-            label,
-            rows.labels,
-            group if rows.inside or pooled_test else None,
-            rows.groups,
-            missing == "fill",
-        )
-        x, unknown = encoding.apply(cells)
-        require_finite(x, origin)
-        metadata = {
-            "inputs": encoding.width,
-            "columns": encoding.kinds,
-            "values_unseen_in_training": sum(map(len, unknown.values())),
-            **{name: value for name, value in facts.items() if value is not None},
-            "encoding": encoding.digest,
-        }
-        return x, {"name": "table", "encoding": encoding, "metadata": metadata}
-
-    return own_data(columns, inputs, division, origin)
-
-
-def _deal(partition: Mapping[str, Any], by: NDArray[Any], seed: int) -> Texts:
-    """Return the client of each row, as a partition by this column deals them out."""
-    values = dict(partition)
-    kind = look_up(str(values.pop("name", None)), PARTITIONERS, "partition")
-    if "seed" in fields_of(kind):
-        values.setdefault("seed", seed)
-    partitioner = construct(kind, values, "data.partition")
-    parts = partition_rows(partitioner, {str(values.get("partition_by")): by})
-    client = np.empty(len(by), dtype=np.object_)
-    for name, part in zip(client_names(parts), parts, strict=True):
-        client[part] = name
-    return client
-
-
-def _partition_by(
-    partition: Mapping[str, Any] | None, sheet: Sheet, roles: Mapping[str, str | None]
-) -> str | None:
-    """Return the column that a partition names; `label` and `group` mean these roles."""
-    if (roles["client"] is None) == (partition is None):
-        raise ConfigError(
-            "data needs either client, the column that names the client of a row, or partition, "
-            'such as { name = "dirichlet", num_partitions = 10, partition_by = "label", alpha = 1 }'
-        )
-    by = (partition or {}).get("partition_by")
-    if not isinstance(by, str):
-        return None
-    column = by if by in sheet.header else roles.get(by)
-    if column is None:
-        hint = did_you_mean(by, sheet.header)
-        raise ConfigError(f"{sheet.where} has no column '{by}' to partition by{hint}")
-    return column
-
-
-def _input_columns(
-    sheet: Sheet,
-    roles: Mapping[str, str | None],
-    features: Sequence[str] | None,
-    words: Sequence[str],
-) -> list[str]:
-    """Return the input columns, after checking that the roles of all columns are possible."""
-    where, known = sheet.where, sheet.header
-    if roles["label"] is None:
-        columns = first_few(known)
-        raise ConfigError(
-            f"{where}: name the column of classes with label = '...'; its columns: {columns}"
-        )
-    taken = [name for name in roles.values() if name is not None]
-    inputs = list(features or [name for name in known if name not in taken])
-    for name in (*taken, *inputs):
-        if name not in known:
-            raise ConfigError(f"{where} has no column '{name}'{did_you_mean(name, known)}")
-    if not inputs:
-        raise ConfigError(f"{where} has no column left to learn from")
-    for role in ("label", "split"):  # client and group may be one column, and an input
-        others = [other for other in roles if other != role and roles[other] == roles[role]]
-        others += ["a feature"] if roles[role] in inputs else []
-        if roles[role] is not None and others:
-            raise ConfigError(f"column '{roles[role]}' is both {role} and {others[0]}")
+    given = {"label": label, "client": client, "group": group, "split": split}
+    columns, inputs = _columns(sheet, given, features, partition)
     for name in words:
         if name not in inputs:
             hint = did_you_mean(name, inputs)
             raise ConfigError(f"data.words has '{name}', which is not an input column{hint}")
-    return inputs
+    roles = {role: sheet.texts(name) for role, name in columns.items()}
+    cells = {name: sheet.texts(name) if name in words else sheet.cells(name) for name in inputs}
+    names = {columns[role]: texts for role, texts in roles.items()}
+    missing = fit(missing, Missing, "data.missing")
+    kept = sheet.complete(  # a missing client, label, group or split is never filled in
+        names if missing == "fill" else {**names, **cells},
+        "fill it in, or set missing = 'drop' or, for inputs, 'fill'",
+        drop=missing == "drop",
+    )
+    facts = {
+        "missing_values": missing_counts({**names, **cells}),
+        "rows_left_out": len(sheet) - len(kept),
+        **({} if group is None else {"group_column": group}),
+    }
+    origin = Origin(sheet.where, sheet.index[kept])
+    cells = {name: column[kept] for name, column in cells.items()}
+    roles = {role: texts[kept] for role, texts in roles.items()}
+    _warn_of_leaks(cells, roles["label"], origin)
+    table = Table(
+        seed=seed,
+        test_share=test_share,
+        min_samples=min_samples,
+        pooled_test=pooled_test,
+        unprivileged=unprivileged,
+        positive=positive,
+        columns=columns,
+        cells=cells,
+        words=words,
+        fill=missing == "fill",
+        partition=partition,
+        facts=facts,
+    )
+    return table.start(origin, roles, None, sheet.sha256)
 
 
-def _complete(
-    sheet: Sheet, names: Mapping[str, Texts], inputs: Mapping[str, Cells], missing: Missing
-) -> NDArray[np.int64]:
-    """Return the rows to keep. A missing client, label, group or split is never filled in."""
-    columns = {**names, **({} if missing == "fill" else inputs)}
-    if missing != "drop":
-        advice = "fill it in, or set missing = 'drop' or, for inputs, 'fill'"
-        sheet.refuse_missing(columns, advice)
-        return np.arange(len(sheet))
-    whole = ~np.any([missing_in(cells) for cells in columns.values()], axis=0)
-    if not whole.any():
-        raise DataError(f"{sheet.where}: every row has a missing value")
-    return np.flatnonzero(whole)
+def _columns(
+    sheet: Sheet,
+    given: Mapping[str, str | None],
+    features: Sequence[str] | None,
+    partition: Mapping[str, Any] | None,
+) -> tuple[dict[str, str], list[str]]:
+    """Return the columns by role, and the input columns, after checking that they are possible."""
+    columns = {role: name for role, name in given.items() if name is not None}
+    if "label" not in columns:
+        raise ConfigError(f"name the column of classes with label = '...': {sheet.header}")
+    if ("client" in columns) == (partition is not None):
+        raise ConfigError(
+            "data needs either client, the column that names the client of a row, or "
+            "partition = { name = 'iid', num_partitions = 10 }"
+        )
+    taken = list(columns.values())
+    inputs = list(features or [name for name in sheet.header if name not in taken])
+    if partition is not None:
+        by = str(partition.get("partition_by", columns["label"]))
+        columns["by"] = by if by in sheet.header else columns.get(by, by)
+    for name in (*columns.values(), *inputs):
+        if name not in sheet.header:
+            hint = did_you_mean(name, sheet.header)
+            raise ConfigError(f"{sheet.where} has no column '{name}'{hint}")
+    if not inputs:
+        raise ConfigError(f"{sheet.where} has no column left to learn from")
+    for role in {"label", "split"} & columns.keys():  # client and group may be one, or an input
+        if [*taken, *inputs].count(columns[role]) > 1:
+            raise ConfigError(f"column '{columns[role]}' is the {role}, and something else too")
+    return columns, inputs
 
 
-def _warn_of_leaks(columns: Mapping[str, Cells], label: Texts, where: str) -> None:
+def _warn_of_leaks(columns: Mapping[str, Cells], label: Texts, origin: Origin) -> None:
     """Warn of input columns that are probably mistakes: a copy of the label, an identifier."""
     for name, cells in columns.items():
         pairs = pd.DataFrame({"cell": cells, "label": label}).drop_duplicates()
@@ -222,10 +219,7 @@ def _warn_of_leaks(columns: Mapping[str, Cells], label: Texts, where: str) -> No
             reason = "has a different integer in nearly every row: it is probably an identifier"
         else:
             continue
-        warnings.warn(
-            f"{where}: input column '{name}' {reason}; leave it out with features = [...]",
-            stacklevel=3,
-        )
+        origin.warn(f"input column '{name}' {reason}; leave it out with features = [...]")
 
 
 def _is_identifier(name: str, numbers: NDArray[np.float64]) -> bool:

@@ -34,7 +34,7 @@ class View:
     layer: str
     width: int  # the number of edges compared
     sample: NDArray[np.int64] | None  # these edges, rising; None: all
-    scale: float  # from the footrule of these edges to that of the layer, or to its fraction
+    scale: float  # from the footrule of these edges to that of the layer
 
     def of(self, rank: Ranks) -> Ranks:
         """Return the ranking of the compared edges among themselves."""
@@ -43,9 +43,7 @@ class View:
         return kernels.rank_of_sums(rank[self.sample].astype(np.int64))
 
 
-def views_of(
-    model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool
-) -> tuple[View, ...]:
+def views_of(model: ModelSpec, sample_edges: int, seed: int) -> tuple[View, ...]:
     """Return the view of each layer."""
     views = []
     for position, layer in enumerate(model.layers):
@@ -55,10 +53,7 @@ def views_of(
             rng = stream(seed, "sampled edges", position)
             sample = np.sort(rng.choice(layer.edges, width, replace=False))
         # Both the number of edges and their rank differences grow with the layer.
-        scale = (layer.edges / width) ** 2
-        if normalise:
-            scale /= max(1, layer.edges**2 // 2)
-        views.append(View(layer.name, width, sample, scale))
+        views.append(View(layer.name, width, sample, (layer.edges / width) ** 2))
     return tuple(views)
 
 
@@ -111,10 +106,10 @@ class BallotTable:
     def __len__(self) -> int:
         return len(self.clients)
 
-    def distances(self, centroids: Centroids) -> NDArray[np.float64]:
+    def distances(self, centroids: Centroids, first: int = 0) -> NDArray[np.float64]:
         """Return the distance of every client to every centroid: [clients, groups].
 
-        Exact without scaling.
+        Exact without scaling. first: clients before this one are left out; their distances are 0.
         """
         total = np.zeros((len(self), len(next(iter(centroids.values())))))
         share = -(-len(self) // (4 * (os.cpu_count() or 1)))
@@ -125,7 +120,7 @@ class BallotTable:
 
         for view in self.views:
             step = max(1, min(BLOCK // (4 * view.width), share))
-            starts = range(0, len(self), step)
+            starts = range(first, len(self), step)
             stops = [min(start + step, len(self)) for start in starts]
             list(self.pool.map(add, [view] * len(starts), starts, stops))
         return total
@@ -153,19 +148,19 @@ class BallotTable:
         rankings = [self._row(position) for position in positions]
         return {layer: np.stack([ranking[layer] for ranking in rankings]) for layer in self.rows}
 
-    def pairwise(self, positions: Sequence[int]) -> NDArray[np.float64]:
-        """Return the distance of every client to these clients: [clients, positions].
-
-        In parts, to bound memory.
-        """
+    def pairwise(self) -> NDArray[np.float64]:
+        """Return the distances between clients: [clients, clients]. In parts, to bound memory."""
         at_once = max(1, BLOCK // (4 * max(view.width for view in self.views)))
-        parts = [positions[start : start + at_once] for start in range(0, len(positions), at_once)]
-        return np.concatenate([self.distances(self.take(part)) for part in parts], axis=1)
+        half = np.zeros((len(self), len(self)))
+        for start in range(0, len(self), at_once):
+            part = range(start, min(start + at_once, len(self)))
+            half[:, start : part.stop] = self.distances(self.take(part), first=start)
+        return np.maximum(half, half.T)
 
     def thinned(self, positions: Sequence[int], edges: int, seed: int) -> "BallotTable":
         """Return a table of these clients, with at most this many edges of each layer."""
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
-        thin = views_of(whole, edges, seed, normalise=False)
+        thin = views_of(whole, edges, seed)
         scaled = [
             replace(few, scale=few.scale * view.scale)
             for few, view in zip(thin, self.views, strict=True)

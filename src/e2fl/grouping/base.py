@@ -1,27 +1,25 @@
 """Grouping: how a client's group is determined. Variants of E2FL differ only in this.
 
 A grouping has two halves, like an algorithm. On the server it keeps a `Membership`, may ask for a
-preparation before round 1, invites clients, and sorts their ballots by group. On the client it
-decides in which groups the client votes, with which examples it trains for each, and which group's
-subnetwork it uses.
+preparation before round 1, says whose models clients compare, and sorts their ballots by group. On
+the client it decides in which groups the client votes, with which examples it trains for each, and
+which group's subnetwork it uses.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from e2fl.construct import Checked
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask
-from e2fl.rankings.messages import Ballots, Invitation
+from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import Mask, Ranking
-
-if TYPE_CHECKING:
-    from e2fl.grouping.rank_clustering import RankClustering
 
 Replies = Mapping[ClientId, Ballots]
 BallotsByGroup = dict[GroupId, list[Ranking]]  # only groups with ballots
@@ -35,6 +33,7 @@ class Membership:
     groups: int  # number of groups
     assignments: dict[ClientId, GroupId]  # declared, clustered, or reported with the last ballot
     found: bool = False  # True: groups are inferred, not declared
+    inside: bool = False  # True: groups lie inside clients, so that a client may vote in several
     seed: int = 0
     # Initial rankings of groups that have not voted.
     starts: dict[GroupId, Ranking] = field(default_factory=dict)
@@ -42,12 +41,14 @@ class Membership:
     origin: Ranking = field(default_factory=dict)
     centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # from rank clustering
     metadata: dict[str, float | None] = field(default_factory=dict)  # measures of the clustering
-    rounds: int = 0  # of training in groups from rank clustering, before clients choose theirs
+    rounds: int = 0  # of training in groups from rank clustering
 
 
 @dataclass(frozen=True)
-class Grouping(ABC):
+class Grouping(Checked, ABC):
     """A way to determine groups. Its fields are its settings."""
+
+    section: ClassVar[str] = "grouping"
 
     # On the server.
 
@@ -55,32 +56,27 @@ class Grouping(ABC):
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         """Return the membership before the first round."""
 
+    def acting(self, membership: Membership) -> "Grouping":
+        """Return the grouping whose server half acts in the coming round."""
+        return self
+
     def ask(self, membership: Membership, population: Population) -> Ask | None:
         """Return the preparation needed before the next round, or None."""
         return None
-
-    def invite(
-        self,
-        membership: Membership,
-        clients: Sequence[ClientId],
-        ranking: Ranking,
-        mask_of: Callable[[GroupId], Mask],
-    ) -> Mapping[ClientId, Invitation]:
-        """Return what each client trains from: the global ranking, and all masks if it infers its
-        group.
-        """
-        return dict.fromkeys(clients, Invitation(ranking, ()))
 
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         """Return the layers that replies to the next request carry; None: all."""
         return None
 
-    def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
-        """Return the ranking that `invite` sends this client, given the global ranking."""
-        return ranking
+    def compared(self, membership: Membership) -> tuple[GroupId, ...]:
+        """Return the groups whose models are sent to clients that train, to find their own."""
+        return ()
 
     def is_late(self, membership: Membership, client: ClientId) -> bool:
-        """Return whether a client missed the clustering, so that its next ballot only places it."""
+        """Return whether a client missed the clustering.
+
+        It then trains from `membership.origin`, as the others did, and its ballot only places it.
+        """
         return False
 
     def check(
@@ -91,33 +87,28 @@ class Grouping(ABC):
             raise WireError(f"a reply has {ballots} rankings for {len(groups)} groups")
         if len(set(groups)) != len(groups):
             raise WireError("a reply votes twice in one group")
-        if len(groups) > 1 and not self.inside(membership):
+        if len(groups) > 1 and not membership.inside:
             raise WireError(f"a reply votes in {len(groups)} groups; its client is in one")
         for group in groups:
             self.check_group(membership, client, group)
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
         """Raise `WireError` if the client may not vote in this group."""
-        if group == NO_GROUP and client in membership.assignments:
+        own = membership.assignments.get(client)
+        if group == NO_GROUP and own is not None:
             return
         require_group(group, membership)
-        if membership.assignments.get(client, group) != group:
-            own = membership.assignments[client]
+        if own not in (None, group):
             raise WireError(f"a reply votes in group {group}; its client is in group {own}")
-
-    def inside(self, membership: Membership) -> bool:
-        """Return whether groups lie inside clients, so that a client may vote in several."""
-        return False
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         """Return the updated membership, and the ballots sorted by group."""
         by_group: BallotsByGroup = {}
         for client, reply in replies.items():
             for group, ranking in zip(reply.groups, reply.rankings, strict=True):
-                known = (
-                    membership.assignments.get(client, group) if len(reply.groups) == 1 else group
-                )
-                by_group.setdefault(known, []).append(ranking)
+                alone = len(reply.groups) == 1
+                own = membership.assignments.get(client, group) if alone else group
+                by_group.setdefault(own, []).append(ranking)
         return membership, dict(sorted(by_group.items()))
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
@@ -127,24 +118,15 @@ class Grouping(ABC):
         own = membership.assignments.get(client)
         return tuple(range(membership.groups)) if own is None else (own,)
 
-    def clustering(self) -> "RankClustering | None":
-        """Return the rank clustering that this grouping uses, or None."""
-        return None
-
-    def needs_rankings(self) -> bool:
-        """Return whether groups are found only from rankings and masks, not from dense models."""
-        return False
-
     # On the client.
-
-    def most_masks(self) -> int:
-        """Return the largest number of masks in an invitation; 0 if `invite` sends none."""
-        return 0
 
     def examples_by_group(
         self, masks: Sequence[Mask], client: Client, learner: Learner
     ) -> ExamplesByGroup:
-        """Return the groups in which this client votes, each with the examples to train on."""
+        """Return the groups in which this client votes, each with the examples to train on.
+
+        masks: of the groups that are `compared`.
+        """
         return [(NO_GROUP, client.train)]
 
     def own_group(
@@ -173,7 +155,5 @@ def require_group(group: GroupId, membership: Membership) -> None:
 
 def require_count(count: int, population: Population, where: str) -> None:
     """Raise `ConfigError` unless there is at least one group and a client for each."""
-    if count < 1:
-        raise ConfigError(f"{where} must be at least 1, not {count}")
-    if count > len(population):
-        raise ConfigError(f"{where} is {count}, but there are only {len(population)} clients")
+    if not 1 <= count <= len(population):
+        raise ConfigError(f"{where} must be at least 1 and at most {len(population)} clients")

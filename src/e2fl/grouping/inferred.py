@@ -2,9 +2,8 @@
 
 The server sends the masks of all groups. A group that has not voted yet has a random ranking of its
 own, so that the groups differ from the first round on, as in IFCA; such a ranking never votes.
-Among random masks clients can only guess, so the server may form the first groups: with `warm` it
-clusters the ballots of round 1; with `clustered` it clusters one ballot of every client before
-round 1, as rank clustering does, and keeps these groups for some rounds.
+Among random masks clients can only guess; with `clustered`, the server clusters one ballot of every
+client before round 1, as rank clustering does, and keeps these groups for some rounds.
 
 `OneShot` and `Binary` take the mask that most reduces the output entropy of an even mixture of all
 masks: the one with the most negative gradient of the entropy with respect to its share. No labels
@@ -14,15 +13,16 @@ surviving candidates only, and drops a fixed number of them each time, so that i
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, cast
 
 import numpy as np
 from typing_extensions import Doc
 
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError, require_setting
+from e2fl.errors import ConfigError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.base import (
     BallotsByGroup,
@@ -33,31 +33,22 @@ from e2fl.grouping.base import (
     require_count,
     require_group,
 )
-from e2fl.grouping.rank_clustering import RankClustering, first_rankings
+from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
-from e2fl.participation import Ask
-from e2fl.rankings.messages import Invitation
-from e2fl.rankings.order import Mask, Ranking
+from e2fl.rankings.order import Mask
 
 
 @dataclass(frozen=True)
 class InferredGroups(Grouping):
     """Each client infers its group; a subclass defines the rule as `find`."""
 
-    groups: int = 2
-    warm: Annotated[
-        bool, Doc("cluster the ballots of the first round, where clients could only guess")
-    ] = False
+    groups: Annotated[int, Doc("how many")] = 2
     clustered: Annotated[
         int,
         Doc("rounds in groups from rank clustering of all clients, before clients choose; 0: none"),
+        Limits(least=0),
     ] = 0
-
-    def __post_init__(self) -> None:
-        rule = "0 or more rounds, and 0 with warm"
-        allowed = self.clustered >= 0 and not (self.warm and self.clustered)
-        require_setting(allowed, "algorithm.grouping.clustered", rule, self.clustered)
 
     @abstractmethod
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
@@ -70,73 +61,28 @@ class InferredGroups(Grouping):
             for group in range(self.groups)
         }
         membership = Membership(self.groups, {}, found=True, seed=seed, starts=starts)
-        clustering = self._placing(membership)
-        origin = clustering.begin(model, population, seed).origin if clustering else {}
-        return replace(membership, origin=origin)
+        if not self.clustered:
+            return membership
+        clustering = RankClustering(groups=self.groups).begin(model, population, seed)
+        return replace(membership, origin=clustering.origin)
 
-    def _placing(self, membership: Membership) -> RankClustering | None:
-        """Return the clustering that places clients in this round; None: they choose."""
+    def acting(self, membership: Membership) -> Grouping:
         placed = membership.rounds < self.clustered
-        return RankClustering(groups=self.groups) if placed else None
+        return RankClustering(groups=self.groups) if placed else self
 
-    def ask(self, membership: Membership, population: Population) -> Ask | None:
-        clustering = self._placing(membership)
-        return clustering.ask(membership, population) if clustering else None
-
-    def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
-        clustering = self._placing(membership)
-        return clustering.ask_layers(membership) if clustering else None
-
-    def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
-        clustering = self._placing(membership)
-        return clustering.start_for(membership, client, ranking) if clustering else ranking
-
-    def is_late(self, membership: Membership, client: ClientId) -> bool:
-        clustering = self._placing(membership)
-        return clustering is not None and clustering.is_late(membership, client)
-
-    def invite(
-        self,
-        membership: Membership,
-        clients: Sequence[ClientId],
-        ranking: Ranking,
-        mask_of: Callable[[GroupId], Mask],
-    ) -> Mapping[ClientId, Invitation]:
-        if clustering := self._placing(membership):
-            return clustering.invite(membership, clients, ranking, mask_of)
-        masks = tuple(mask_of(group) for group in range(membership.groups))
-        return dict.fromkeys(clients, Invitation(ranking, masks))
+    def compared(self, membership: Membership) -> tuple[GroupId, ...]:
+        return tuple(range(membership.groups))
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
-        if clustering := self._placing(membership):
-            clustering.check_group(membership, client, group)
-        else:
-            require_group(group, membership)
+        require_group(group, membership)
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
-        if clustering := self._placing(membership):
-            placed, by_group = clustering.sort(membership, replies)
-            return replace(placed, rounds=membership.rounds + bool(by_group)), by_group
-        if self.warm and replies and not membership.assignments:
-            chosen = (
-                RankClustering(groups=membership.groups)
-                .cluster(first_rankings(replies), membership.groups, membership.seed)
-                .assignments
-            )
-        else:
-            chosen = {client: reply.groups[0] for client, reply in replies.items()}
-        return super().sort(
-            replace(membership, assignments=membership.assignments | chosen), replies
-        )
+        chosen = {client: reply.groups[0] for client, reply in replies.items()}
+        known = membership.assignments | chosen
+        return super().sort(replace(membership, assignments=known), replies)
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
-
-    def needs_rankings(self) -> bool:
-        return self.warm or self.clustered > 0
-
-    def most_masks(self) -> int:
-        return self.groups
 
     def examples_by_group(
         self, masks: Sequence[Mask], client: Client, learner: Learner
@@ -191,9 +137,6 @@ class OneShot(InferredGroups):
     """Each client takes the group with the most negative entropy gradient: one forward and backward
     pass.
     """
-
-    def needs_rankings(self) -> bool:
-        return True
 
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         return self.steepest(masks, client, learner)[0]

@@ -22,10 +22,8 @@ class KnownGroups(Grouping):
                 "this data declares no groups; choose a grouping that finds them, "
                 "such as grouping = { name = 'lowest_loss', groups = 2 }"
             )
-        return Membership(population.groups, dict(population.declared_groups))
-
-    def inside(self, membership: Membership) -> bool:
-        return not membership.assignments
+        declared = dict(population.declared_groups)
+        return Membership(population.groups, declared, inside=not declared)
 
     def examples_by_group(
         self, masks: Sequence[Mask], client: Client, learner: Learner

@@ -2,9 +2,9 @@
 
 E2FL paper, "Clustering of rankings": K-means on rankings, with Spearman's footrule as the distance
 and the vote of the members as the centroid. Departures, where the paper is silent: it stops when no
-assignment changes; a group that stays empty takes the client that fits its own group worst; of
-several starts the one with the smallest sum of distances is kept. Because a vote does not minimise
-the footrule, that sum may rise from one step to the next.
+assignment changes, and a group that stays empty takes the client that fits its own group worst.
+Because a vote does not minimise the footrule, the sum of distances may rise from one step to the
+next.
 
 One departure where the paper is not silent: it starts from the rankings of random clients (start =
 "random"). That seldom finds small groups, which are the ones E2FL is for, so by default K-means
@@ -14,18 +14,18 @@ Ballots in this preparation carry only the layers that are compared, so it costs
 than a training round. A client that sends none is asked for it when it is first drawn to train.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl import kernels, metrics
+from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, GroupId, Lazy, Population
-from e2fl.errors import ConfigError, expect, require_setting
+from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import BallotTable, Centroids, View, views_of
 from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
@@ -33,11 +33,10 @@ from e2fl.grouping.separation import Separation, divide
 from e2fl.models import Layer, Model, ModelSpec
 from e2fl.participation import Ask
 from e2fl.randomness import stream
-from e2fl.rankings.messages import Invitation
-from e2fl.rankings.order import Mask, Ranking
+from e2fl.rankings.order import Ranking
 
-STARTS = ("tree", "random", "spread")
 ALL = "all"
+STEPS = 20  # of K-means, at most
 TREE = 2000  # clients in a tree, at most; the others join the nearest group
 EDGES = 20_000  # of each layer in a tree, at most, since it compares all pairs of clients
 PARTS = 10  # subsets of the clients whose trees are compared, to measure stability
@@ -59,7 +58,7 @@ def first_rankings(replies: Replies) -> Mapping[ClientId, Ranking]:
 
 @dataclass(frozen=True)
 class KMeansResult:
-    """K-means from one start: the group of every client, the centroids, the sum of distances."""
+    """What K-means found: the group of every client, the centroids, the sum of distances."""
 
     assigned: NDArray[np.int64]
     centroids: Centroids
@@ -77,43 +76,24 @@ class Pairs:
     @classmethod
     def of(cls, table: BallotTable, seed: int) -> Self:
         places = np.sort(stream(seed, "clients of the tree").permutation(len(table))[:TREE])
-        few = table.thinned(places.tolist(), EDGES, seed)
-        return cls(places, few.pairwise(range(len(few))))
+        return cls(places, table.thinned(places.tolist(), EDGES, seed).pairwise())
 
 
 @dataclass(frozen=True)
 class RankClustering(Grouping):
     """The server clusters one ballot of every client, once, before round 1."""
 
-    groups: int = 2
+    groups: Annotated[int, Doc("how many"), Limits(least=1)] = 2
     layers: Annotated[
         tuple[str, ...],
         Doc("names such as conv2, or all; default: conv2 where the model has it, otherwise all"),
     ] = ()
-    normalise: Annotated[
-        bool, Doc("give every layer the same weight; otherwise large layers dominate")
-    ] = False
-    restarts: Annotated[
-        int, Doc("random or spread starts; the one with the smallest sum of distances is kept")
-    ] = 10
-    steps: Annotated[int, Doc("iterations of k-means for each start, at most")] = 20
     start: Annotated[
-        str,
-        Doc("or random: random clients, as in the paper; or spread: clients far from each other"),
+        Literal["tree", "random"], Doc("random: from random clients, as in the paper")
     ] = "tree"
     sample_edges: Annotated[
-        int, Doc("compare only this many random edges of each layer; 0: all")
+        int, Doc("compare only this many random edges of each layer; 0: all"), Limits(least=0)
     ] = 0
-
-    def __post_init__(self) -> None:
-        for name in ("groups", "restarts", "steps"):
-            self._require(getattr(self, name) >= 1, name, "at least 1")
-        self._require(self.start in STARTS, "start", " or ".join(STARTS))
-        edges = self.sample_edges
-        self._require(edges == 0 or edges >= 2, "sample_edges", "0 or at least 2")
-
-    def _require(self, allowed: bool, setting: str, rule: str) -> None:
-        require_setting(allowed, f"algorithm.grouping.{setting}", rule, getattr(self, setting))
 
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         require_count(self.groups, population, "algorithm.grouping.groups")
@@ -132,19 +112,6 @@ class RankClustering(Grouping):
         # Ballots that are only clustered carry only the layers that clustering reads.
         return tuple(layer.name for layer in self.reads(spec_of(membership.origin)).layers)
 
-    def invite(
-        self,
-        membership: Membership,
-        clients: Sequence[ClientId],
-        ranking: Ranking,
-        mask_of: Callable[[GroupId], Mask],
-    ) -> Mapping[ClientId, Invitation]:
-        start, common = Invitation(membership.origin, ()), Invitation(ranking, ())
-        return {client: start if self.is_late(membership, client) else common for client in clients}
-
-    def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
-        return membership.origin if self.is_late(membership, client) else ranking
-
     def is_late(self, membership: Membership, client: ClientId) -> bool:
         # It then trains from the initial ranking, as the others did.
         return bool(membership.centroids) and client not in membership.assignments
@@ -154,8 +121,6 @@ class RankClustering(Grouping):
             super().check_group(membership, client, group)
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
-        if not replies:
-            return membership, {}
         if not membership.centroids:
             ballots = first_rankings(replies)
             clustering = self.cluster(ballots, membership.groups, membership.seed)
@@ -169,7 +134,8 @@ class RankClustering(Grouping):
         # ballot on.
         in_time = {client: reply for client, reply in replies.items() if client not in late}
         _, by_group = super().sort(membership, in_time)
-        return self._joined(membership, late), by_group
+        joined = self._joined(membership, late)
+        return replace(joined, rounds=membership.rounds + bool(by_group)), by_group
 
     def _checked(self, returned: object, replies: Replies) -> Clustering:
         """Return the clustering if it places every client in a group that has a centroid, or raise
@@ -208,12 +174,6 @@ class RankClustering(Grouping):
         # A client that has not been placed uses the global model.
         return () if own is None else (own,)
 
-    def clustering(self) -> Self:
-        return self
-
-    def needs_rankings(self) -> bool:
-        return True
-
     def reads(self, model: ModelSpec) -> ModelSpec:
         """Return the layers that clustering compares."""
         known = {short(layer): layer for layer in model.layers}
@@ -232,31 +192,22 @@ class RankClustering(Grouping):
         """Return the group of every client that sent a ballot. Ballots are read one at a time."""
         table = self.table(ballots, seed)
         count = min(count, len(table))
-        pairs, tree = Pairs.of(table, seed), self.start == "tree"
-        results = self.results(table, count, seed, pairs)
-        best = cheapest(results)
+        pairs = Pairs.of(table, seed)
+        kept = self.result(table, count, seed, pairs)
+        metadata: dict[str, float | None] = {"cost": kept.cost, "steps": kept.steps}
+        metadata["stability"] = stability(pairs, kept, count, seed)
+        if count > 1:
+            separation = Separation(pairs.distances, seed)
+            blurs = separation.blurs(kept.assigned[pairs.places], count)
+            metadata |= dict(zip(("blur", "cloud"), blurs, strict=True))
         return Clustering(
-            assignments=dict(zip(table.clients, best.assigned.tolist(), strict=True)),
+            assignments=dict(zip(table.clients, kept.assigned.tolist(), strict=True)),
             centroids={
-                group: {layer: centroids[group] for layer, centroids in best.centroids.items()}
+                group: {layer: centroids[group] for layer, centroids in kept.centroids.items()}
                 for group in range(count)
             },
-            metadata={
-                "cost": best.cost,
-                "steps": best.steps,
-                "stability": stability(pairs, best, count, seed) if tree else agreement(results),
-                **self._separation(pairs, best, count, seed),
-            },
+            metadata=metadata,
         )
-
-    def _separation(
-        self, pairs: Pairs, kept: KMeansResult, count: int, seed: int
-    ) -> dict[str, float | None]:
-        """Return the blur of the groups and of a reference cloud; none for a single group."""
-        if count < 2:
-            return {}
-        own, in_cloud = Separation(pairs.distances, seed).blurs(kept.assigned[pairs.places], count)
-        return {"blur": own, "cloud": in_cloud}
 
     def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
         """Return the nearest group for a ballot that was not clustered."""
@@ -278,24 +229,17 @@ class RankClustering(Grouping):
     def _views(self, example: Ranking, seed: int) -> tuple[View, ...]:
         """Return the views of ballots with these layers."""
         spec = self.reads(spec_of(example))
-        return views_of(spec, self.sample_edges, seed, normalise=self.normalise)
+        return views_of(spec, self.sample_edges, seed)
 
-    def results(
-        self, table: BallotTable, count: int, seed: int, pairs: Pairs
-    ) -> list[KMeansResult]:
-        """Return the result of every start; with a tree there is one."""
+    def result(self, table: BallotTable, count: int, seed: int, pairs: Pairs) -> KMeansResult:
+        """Return what K-means finds from its start."""
         if self.start == "tree":
-            start = from_tree(table, pairs, count)
-            return [kmeans(table, start, self.steps)]
-        results = []
-        for restart in range(self.restarts):
-            rng = stream(seed, "clustering start", restart)
-            if self.start == "spread":
-                positions = spread(table, count, int(rng.integers(len(table))))
-            else:
-                positions = rng.choice(len(table), count, replace=False).tolist()
-            results.append(kmeans(table, table.take(positions), self.steps))
-        return results
+            assigned = np.full(len(table), -1)
+            assigned[pairs.places] = divide(pairs.distances, count)
+            return kmeans(table, table.vote(assigned, table.take(range(count))))
+        rng = stream(seed, "clustering start", 0)
+        positions = rng.choice(len(table), count, replace=False).tolist()
+        return kmeans(table, table.take(positions))
 
 
 def short(layer: Layer) -> str:
@@ -308,28 +252,8 @@ def spec_of(ranking: Ranking) -> ModelSpec:
     return ModelSpec(tuple(Layer(name, rank.shape) for name, rank in ranking.items()))
 
 
-def spread(table: BallotTable, count: int, first: int) -> list[int]:
-    """Return clients far from each other: the next one is always the farthest from all others."""
-    chosen = [first]
-    nearest = table.pairwise(chosen)[:, 0]
-    while len(chosen) < count:
-        nearest[chosen] = -1.0  # no client twice, even if all are equal
-        chosen.append(int(nearest.argmax()))
-        nearest = np.minimum(nearest, table.pairwise(chosen[-1:])[:, 0])
-    return chosen
-
-
-def from_tree(table: BallotTable, pairs: Pairs, count: int) -> Centroids:
-    """Return the centroids of the groups that a tree divides the clients into."""
-    assigned = np.full(len(table), -1)
-    assigned[pairs.places] = divide(pairs.distances, count)
-    return table.vote(assigned, table.take(range(count)))
-
-
-def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> KMeansResult:
-    """Run k-means from these centroids: assign and vote in turn, until no assignment changes or for
-    `steps` steps.
-    """
+def kmeans(table: BallotTable, centroids: Centroids, steps: int = STEPS) -> KMeansResult:
+    """Run K-means from these centroids: assign and vote in turn, until no assignment changes."""
     count = len(next(iter(centroids.values())))
     assigned = np.full(len(table), -1)
     empty: set[int] = set()
@@ -349,23 +273,6 @@ def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> KMeansResult
             for layer, row in table.take([position]).items():
                 centroids[layer][group] = row[0]
     return KMeansResult(assigned, centroids, float(own.sum()), step)
-
-
-def cheapest(results: Sequence[KMeansResult]) -> KMeansResult:
-    """Return the result with the smallest sum of distances."""
-    return min(results, key=lambda result: result.cost)
-
-
-def agreement(results: Sequence[KMeansResult]) -> float | None:
-    """Return the mean adjusted Rand index over pairs of the better half of the starts, since some
-    starts always end in poor clusterings; 1 is full agreement. None for a single start.
-    """
-    better = sorted(results, key=lambda result: result.cost)[: max(2, (len(results) + 1) // 2)]
-    values = [
-        metrics.adjusted_rand(one.assigned, other.assigned)
-        for one, other in combinations(better, 2)
-    ]
-    return float(np.mean(values)) if values else None
 
 
 def stability(pairs: Pairs, kept: KMeansResult, count: int, seed: int) -> float:

@@ -7,25 +7,18 @@ registry of everything that a run records; docs/metrics.md explains each measure
 """
 
 from e2fl.metrics.accuracy import (
-    adjusted_rand,
-    changed,
-    combined,
-    fairness,
-    group_means,
-    matched,
-    purity,
-)
-from e2fl.metrics.inequality import (
     METRICS,
+    adjusted_rand,
     best10,
-    gap,
+    changed,
+    fairness,
     gini,
+    group_means,
     jain,
+    matched,
     mean,
-    p10,
-    p90,
+    purity,
     spread,
-    std,
     tenth,
     variance,
     worst10,
@@ -35,8 +28,6 @@ from e2fl.metrics.measures import COLUMNS, DEFINITIONS, MEASURES, Measure, measu
 from e2fl.metrics.protected import eod_std, f1, protected, signed_differences
 
 __all__ = ["COLUMNS", "DEFINITIONS", "MEASURES", "METRICS", "Interval", "Measure", "measure_of"]
-__all__ += ["combined", "fairness", "group_means", "spread", "tenth"]
-__all__ += ["best10", "gap", "mean", "p10", "p90", "std", "variance", "worst10"]
-__all__ += ["gini", "jain", "own_measure"]
-__all__ += ["adjusted_rand", "changed", "matched", "purity"]
+__all__ += ["best10", "fairness", "gini", "jain", "mean", "spread", "tenth", "variance", "worst10"]
+__all__ += ["adjusted_rand", "changed", "group_means", "matched", "own_measure", "purity"]
 __all__ += ["eod_std", "f1", "protected", "signed_differences"]

@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.errors import ConfigError
-from e2fl.metrics.inequality import METRICS, best10, mean, variance, worst10
+from e2fl.metrics.accuracy import METRICS, best10, mean, variance, worst10
 
 Better = Literal["more", "less", "zero", ""]
 Function = Callable[[NDArray[np.int64], NDArray[np.float64]], float]
 NAME = "/NAME"  # in a path, the name of a group
 LEVELS = {"group": "groups", "clients": "clients"}  # what spreads are over
+TABLES = {"printed", "seeds", "page", "protected", "gain", "recovery"}  # with columns of their own
 DESCRIBED = "e2fl_measure"  # the attribute of a function that holds its title, unit and so on
 # What is recorded of an own measure: its lowest tenth may be the best one.
 OWN = {"mean": mean, "low10": worst10, "high10": best10, "variance": variance}
@@ -42,30 +43,28 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that runs record: how it is written, and which way is better.
+    """A number that runs record, or a column of a table: how it is written, what is better.
 
-    key: its path. unit: "%", "pp" (percentage points), "pp²", "bytes", "bits", or empty.
-    definition: the entry of `DEFINITIONS` that explains it. head: the title over its column and
-    those beside it; "{unit}" in it stands for the unit in which bytes are written.
+    key: its path. head: the title over its column and those beside it; "{unit}" in it stands for
+    the unit in which bytes are written. definition: the entry of `DEFINITIONS` that explains it.
+    unit: "%", "pp" (percentage points), "pp²", "bytes", "bits", or empty. signed: it is written
+    with its sign. scale: from the exact value, as in files, to the value as written.
     """
 
     key: str
     title: str
-    unit: str = ""
     digits: int = 2
-    better: Better = ""
-    definition: str = ""
     head: str = ""
+    definition: str = ""
+    unit: str = ""
+    better: Better = ""
+    signed: bool = False
+    scale: float = 1.0
 
     @property
     def sign(self) -> int:
         """1 if more is better, -1 if less is better, 0 if neither is."""
         return {"more": 1, "less": -1}.get(self.better, 0)
-
-    @property
-    def signed(self) -> bool:
-        """Whether the number is a difference, which is written with its sign."""
-        return self.better == "zero" or (self.definition == "gain" and self.unit == "pp")
 
     def __post_init__(self) -> None:
         if self.better not in get_args(Better):
@@ -90,13 +89,16 @@ def registry(
         key: Measure(key, **{"head": file["heads"].get(key.rpartition("/")[0], "")} | entry)
         for key, entry in (spreads | file["measures"]).items()
     }
-    definitions = {key: Definition(**entry) for key, entry in file["definitions"].items()}
     for key, measure in measures.items():
-        if measure.definition not in definitions:
+        if measure.definition not in file["definitions"]:
             raise ConfigError(f"measures.toml: {key} has no definition '{measure.definition}'")
     for path in (path for paths in file["columns"].values() for path in paths):
         if path not in measures:
             raise ConfigError(f"measures.toml, columns: {_unknown(path, measures)}")
+    odd = file["columns"].keys() ^ TABLES
+    if odd:
+        raise ConfigError(f"measures.toml: there are columns of {', '.join(sorted(TABLES))}")
+    definitions = {key: Definition(**entry) for key, entry in file["definitions"].items()}
     return measures, definitions, {table: tuple(paths) for table, paths in file["columns"].items()}
 
 
@@ -130,23 +132,6 @@ def measure_of(path: str, others: Iterable[Measure] = ()) -> Measure:
     raise ConfigError(_unknown(path, known))
 
 
-@dataclass(frozen=True)
-class OwnMeasure:
-    """A function of labels [rows] and outputs [rows, classes] of a network, and how it is shown."""
-
-    name: str
-    function: Function
-    described: Mapping[str, Any]  # title, unit, better and digits, as summary.json has them
-
-    def __call__(self, y_true: NDArray[np.int64], outputs: NDArray[np.float64]) -> float:
-        """Return the value for these rows; NaN where the measure is not defined."""
-        try:
-            return float(self.function(y_true, outputs))
-        except Exception as error:  # the user's own function may raise anything
-            reason = f"{type(error).__name__}: {error}"
-            raise ConfigError(f"measure '{self.name}' failed: {reason}") from error
-
-
 def own_measure(
     *, title: str, unit: str = "", better: Better = "more", digits: int = 3
 ) -> Callable[[Function], Function]:
@@ -160,14 +145,32 @@ def own_measure(
     return described
 
 
-def as_measure(name: str, function: Function) -> OwnMeasure:
-    """Return the measure of a function; without `own_measure`, more is better."""
-    if not name.isidentifier():
-        raise ConfigError(f"a measure needs a name such as auc, not '{name}'")
-    usual = {"title": name, "unit": "", "better": "more", "digits": 3}
-    own = OwnMeasure(name, function, getattr(function, DESCRIBED, usual))
-    measures_of(name, own.described)  # raises an error for what is not known
-    return own
+@dataclass(frozen=True)
+class OwnMeasure:
+    """A function of labels [rows] and outputs [rows, classes] of a network."""
+
+    name: str
+    function: Function
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ConfigError(f"a measure needs a name such as auc, not '{self.name}'")
+        own_measures({self.name: self.described})  # raises an error for what is not known
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Its title, unit, better and digits, as summary.json has them."""
+        usual = {"title": self.name, "unit": "", "better": "more", "digits": 3}
+        described: Mapping[str, Any] = getattr(self.function, DESCRIBED, usual)
+        return described
+
+    def __call__(self, y_true: NDArray[np.int64], outputs: NDArray[np.float64]) -> float:
+        """Return the value for these rows; NaN where the measure is not defined."""
+        try:
+            return float(self.function(y_true, outputs))
+        except Exception as error:  # the user's own function may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"measure '{self.name}' failed: {reason}") from error
 
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
@@ -177,25 +180,17 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     return {name: metric(known) for name, metric in OWN.items()} if len(known) else None
 
 
-def measures_of(name: str, described: Mapping[str, Any]) -> list[Measure]:
-    """Return the entries of a registry for an own measure, as `OwnMeasure.described` has it."""
-    whole = Measure(f"measures/{name}/groups{NAME}", definition="own", **described)
-    worst, best = ("high10", "low10") if whole.better == "less" else ("low10", "high10")
-    titles = {"mean": "mean", worst: "worst 10 %", best: "best 10 %", "variance": "variance"}
-    spreads = [
-        replace(
-            whole,
-            key=f"measures/{name}/{level}/{kind}",
-            title=title,
-            head=f"{whole.title} over {over}",
-            better="less" if kind == "variance" else whole.better,
-        )
-        for level, over in LEVELS.items()
-        for kind, title in titles.items()
-    ]
-    return [*spreads, whole]
-
-
-def own_measures(measures: Iterable[OwnMeasure]) -> list[Measure]:
-    """Return the entries of a registry for these own measures."""
-    return [entry for own in measures for entry in measures_of(own.name, own.described)]
+def own_measures(described: Mapping[str, Mapping[str, Any]]) -> list[Measure]:
+    """Return the entries of a registry for own measures: `OwnMeasure.described` by their names."""
+    entries = []
+    for name, shown in described.items():
+        whole = Measure(f"measures/{name}/groups{NAME}", definition="own", **shown)
+        worst, best = ("high10", "low10") if whole.better == "less" else ("low10", "high10")
+        titles = {"mean": "mean", worst: "worst 10 %", best: "best 10 %", "variance": "variance"}
+        for level, over in LEVELS.items():
+            for kind, title in titles.items():
+                key, head = f"measures/{name}/{level}/{kind}", f"{whole.title} over {over}"
+                better: Better = "less" if kind == "variance" else whole.better
+                entries.append(replace(whole, key=key, title=title, head=head, better=better))
+        entries.append(whole)
+    return entries

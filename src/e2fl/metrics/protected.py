@@ -1,11 +1,12 @@
 """The differences of two groups that the E2FL paper reports; fairlearn has those of many groups."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from e2fl.metrics.inequality import std
+from e2fl.metrics.accuracy import variance
 
 KINDS = ("true_positive", "false_positive", "false_negative")
 
@@ -35,9 +36,9 @@ def _rates(counts: Mapping[str, float]) -> dict[str, float]:
     hits, false_alarms, missed = (counts[name] for name in KINDS)
     positives, n = hits + missed, counts["n"]
     return {
-        "eod": hits / positives if positives else np.nan,
+        "eod": hits / positives if positives else math.nan,
         "di": f1(hits, false_alarms, missed),
-        "spd": (hits + false_alarms) / n if n else np.nan,
+        "spd": (hits + false_alarms) / n if n else math.nan,
     }
 
 
@@ -51,7 +52,7 @@ def eod_std(
     """
     values = [protected(*groups)["eod"] for groups in clients]
     known = [value for value in values if not np.isnan(value)]
-    return std(known) if len(known) > 1 else None
+    return math.sqrt(variance(known)) if len(known) > 1 else None
 
 
 def signed_differences(

@@ -14,7 +14,8 @@ import numpy as np
 from typing_extensions import Doc
 
 from e2fl import kernels
-from e2fl.errors import ConfigError, WireError
+from e2fl.construct import Limits
+from e2fl.errors import WireError
 from e2fl.kernels import Int64, UInt8
 from e2fl.rankings.coder import CELLS, Ballot, Coarse, Plan, Reference
 from e2fl.rankings.order import Mask, Ranking, Ranks, dropped, mask_layers
@@ -37,16 +38,15 @@ class Exact(Ballot):
     """
 
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
-        parts = []
-        for layer, known in reference.ranking.items():
-            parts.append(
-                kernels.pack_order_of_rank(ranking[layer], bits_per_edge(known.size)).tobytes()
-            )
-        return b"".join(parts)
+        return b"".join(
+            kernels.pack_order_of_rank(ranking[layer], bits_per_edge(known.size)).tobytes()
+            for layer, known in reference.ranking.items()
+        )
 
     def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
         sizes = {
-            name: (rank.size, bits_per_edge(rank.size)) for name, rank in reference.ranking.items()
+            layer: (rank.size, bits_per_edge(rank.size))
+            for layer, rank in reference.ranking.items()
         }
         expected = sum(kernels.packed_size(*size) for size in sizes.values())
         if len(raw) != expected:
@@ -76,39 +76,34 @@ class Buckets(Coarse):
     With at least as many buckets as edges, the exact ranking.
     """
 
-    buckets: int = 16
+    buckets: Annotated[int, Doc("how many; near the cut more"), Limits(least=2, most=MOST)] = 16
     uneven: Annotated[
         tuple[float, ...],
         Doc("instead of equal buckets: the borders between them, as fractions of the ranking"),
+        Limits(above=0, below=1),
     ] = ()
     finer: Annotated[
-        int, Doc("times as many buckets near the cut between dropped and kept edges")
+        int,
+        Doc("times as many buckets near the cut between dropped and kept edges"),
+        Limits(least=1),
     ] = 1
-    near: Annotated[float, Doc("as a fraction of the ranking, to each side of the cut")] = 0.1
+    near: Annotated[
+        float,
+        Doc("as a fraction of the ranking, to each side of the cut"),
+        Limits(least=0, most=1),
+    ] = 0.1
 
     def __post_init__(self) -> None:
-        if not 2 <= self.buckets <= MOST:
-            raise ConfigError(f"buckets must be 2 to {MOST}, not {self.buckets}")
-        if len(self.uneven) >= MOST:
-            raise ConfigError(f"uneven takes at most {MOST - 1} borders, not {len(self.uneven)}")
-        if self.uneven and self.buckets not in (Buckets.buckets, len(self.uneven) + 1):
-            raise ConfigError(
-                f"uneven has the borders of {len(self.uneven) + 1} buckets; "
-                f"leave out buckets = {self.buckets}"
-            )
-        if self.finer < 1 or not 0 <= self.near <= 1:
-            raise ConfigError(
-                "finer must be at least 1 and near between 0 and 1, "
-                f"not {self.finer} and {self.near}"
-            )
-        if self.finer > 1 and self.uneven:
-            raise ConfigError("finer cannot be combined with uneven")
-        if self.finer > 1 and self.buckets * (1 + 2 * self.near * (self.finer - 1)) > 254:
-            raise ConfigError(
-                f"buckets, finer and near make more than {MOST} buckets; lower one of them"
-            )
-        if not all(low < high for low, high in pairwise((0.0, *self.uneven, 1.0))):
-            raise ConfigError(f"uneven must rise and lie between 0 and 1, not {list(self.uneven)}")
+        super().__post_init__()
+        alone = self.finer == 1 and self.buckets in (Buckets.buckets, len(self.uneven) + 1)
+        rising = all(low < high for low, high in pairwise(self.uneven))
+        fit = not self.uneven or (alone and rising and len(self.uneven) < MOST)
+        rule = f"at most {MOST - 1} rising borders, without buckets and finer"
+        self.require(fit, "uneven", rule)
+        most = self.buckets * (1 + 2 * self.near * (self.finer - 1))
+        self.require(
+            self.finer == 1 or most <= 254, "finer", f"less: at most {MOST} buckets in all"
+        )
 
     @property
     def most_cells(self) -> int:
@@ -123,46 +118,15 @@ class Buckets(Coarse):
         if self.uneven:
             inner = np.floor(np.array(self.uneven) * edges + 1e-9).astype(np.int64)
             return np.concatenate([[0], inner, [edges]]).astype(np.int64)
-        if self.finer > 1:
-            return self._finer_borders(edges, dropped(edges, reference.keep))
-        borders: Int64 = -(-np.arange(self.buckets + 1, dtype=np.int64) * edges // self.buckets)
-        return borders
-
-    def _finer_borders(self, edges: int, cut: int) -> Int64:
-        """Return the borders of all buckets, and near the cut those of the finer ones."""
         places = np.arange(self.buckets * self.finer + 1, dtype=np.int64)
         borders: Int64 = -(-places * edges // (self.buckets * self.finer))
-        kept: Int64 = borders[
-            (places % self.finer == 0) | (np.abs(borders - cut) <= self.near * edges)
-        ]
+        if self.finer == 1:
+            return borders
+        # The borders of all buckets, and near the cut those of the finer ones.
+        reach = np.abs(borders - dropped(edges, reference.keep)) <= self.near * edges
+        kept: Int64 = borders[(places % self.finer == 0) | reach]
         # In a layer of few edges, many borders fall on the same place.
         return kept if kept.size <= MOST + 1 else np.unique(kept)
-
-
-@dataclass(frozen=True)
-class MovesPlan(Plan):
-    """How the moves of one layer are coded."""
-
-    base: Ranks  # moves are counted from here when they are decoded
-    steps: int
-    finer: int
-    # The first place with finer steps, and the first one after it with whole steps.
-    near: tuple[int, int]
-
-    @property
-    def alphabet(self) -> int:
-        return 2 * self.steps * self.finer + 1
-
-    def symbols(self, rank: Ranks) -> UInt8:
-        return kernels.move_symbols(rank, self.reference, self.steps, self.finer, *self.near)
-
-    def rank(self, symbols: UInt8) -> Ranks:
-        try:
-            return kernels.rank_of_moves(
-                symbols, self.reference, self.base, self.steps, self.finer, *self.near
-            )
-        except ValueError as error:
-            raise WireError(f"the ballot of layer '{self.layer}' is invalid: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -175,18 +139,20 @@ class Moves(Coarse):
     `Reference.base`, the ranking it elected, so what was rounded away in the broadcast is not lost.
     """
 
-    steps: Annotated[int, Doc("in the whole ranking; more steps: finer and more bits")] = 16
-    finer: Annotated[int, Doc("times as many steps near the cut")] = 4
-    near: Annotated[float, Doc("as a fraction of the ranking, to each side of the cut")] = 0.1
+    steps: Annotated[
+        int, Doc("in the whole ranking; more steps: finer and more bits"), Limits(least=2)
+    ] = 16
+    finer: Annotated[int, Doc("times as many steps near the cut"), Limits(least=1)] = 4
+    near: Annotated[
+        float,
+        Doc("as a fraction of the ranking, to each side of the cut"),
+        Limits(least=0, most=1),
+    ] = 0.1
 
     def __post_init__(self) -> None:
-        if self.steps < 2 or self.finer < 1 or self.steps * self.finer > 127:
-            raise ConfigError(
-                "steps must be at least 2, finer at least 1, and their product at most 127, "
-                f"not {self.steps} and {self.finer}"
-            )
-        if not 0 <= self.near <= 1:
-            raise ConfigError(f"near must be between 0 and 1, not {self.near}")
+        super().__post_init__()
+        few = self.steps * self.finer <= MOST // 2 - 1
+        self.require(few, "steps", f"at most {MOST // 2 - 1} when multiplied by finer")
 
     @property
     def most_cells(self) -> int:
@@ -195,22 +161,22 @@ class Moves(Coarse):
     def borders(self, edges: int, reference: Reference) -> Int64:
         return np.array([0, edges], np.int64)
 
-    def plan(self, layer: str, reference: Reference) -> Plan:
-        plan = super().plan(layer, reference)
-        base = plan.reference if reference.base is None else reference.base[layer]
+    def alphabet(self, buckets: int) -> int:
+        return 2 * self.steps * self.finer + 1
+
+    def symbols(self, rank: Ranks, plan: Plan, reference: Reference) -> UInt8:
+        near = self._near(plan, reference)
+        return kernels.move_symbols(rank, plan.reference, self.steps, self.finer, *near)
+
+    def rank(self, symbols: UInt8, plan: Plan, reference: Reference) -> Ranks:
+        near = self._near(plan, reference)
+        base = plan.reference if reference.base is None else reference.base[plan.layer]
+        return kernels.rank_of_moves(symbols, plan.reference, base, self.steps, self.finer, *near)
+
+    def _near(self, plan: Plan, reference: Reference) -> tuple[int, int]:
+        """Return the first place with finer steps, and the first one after it with whole steps."""
         cut, reach = dropped(plan.size, reference.keep), int(self.near * plan.size)
-        near = cut - reach, cut + reach
-        return MovesPlan(
-            layer,
-            plan.reference,
-            plan.borders,
-            plan.fan_in,
-            plan.most_cells,
-            base,
-            self.steps,
-            self.finer,
-            near,
-        )
+        return cut - reach, cut + reach
 
 
 @dataclass(frozen=True)
@@ -222,18 +188,20 @@ class Boundary(Coarse):
     there.
     """
 
-    reach: Annotated[float, Doc("as a fraction of the ranking, to each side of the cut")] = 0.1
+    reach: Annotated[
+        float,
+        Doc("as a fraction of the ranking, to each side of the cut"),
+        Limits(above=0, most=1),
+    ] = 0.1
     band: Annotated[
         float,
         Doc('as a fraction of the ranking: edges this close to the cut after training are "at" it'),
+        Limits(least=0),
     ] = 0.0025
 
     def __post_init__(self) -> None:
-        if not 0 <= self.band < self.reach <= 1:
-            raise ConfigError(
-                "a boundary ballot needs 0 <= band < reach <= 1, "
-                f"not band {self.band} and reach {self.reach}"
-            )
+        super().__post_init__()
+        self.require(self.band < self.reach, "band", f"below reach, which is {self.reach}")
 
     @property
     def most_cells(self) -> int:
@@ -242,25 +210,22 @@ class Boundary(Coarse):
     def borders(self, edges: int, reference: Reference) -> Int64:
         cut = dropped(edges, reference.keep)
         reach, band = int(self.reach * edges), int(self.band * edges)
-        return np.clip([cut - reach, cut - band, cut + band, cut + reach], 0, edges).astype(
-            np.int64
-        )
+        places = np.array([cut - reach, cut - band, cut + band, cut + reach], np.int64)
+        return places.clip(0, edges)
 
 
 def ranking_of_mask(mask: Mask) -> Ranking:
     """Return the ranking with all dropped edges first, then all kept ones, each in the order of
     edge numbers.
     """
-    return {layer: _places(kept) for layer, kept in mask.items()}
+    ranking: Ranking = {}
+    for layer, kept in mask.items():
+        above = np.cumsum(kept, dtype=np.int32)
+        below = np.arange(1, kept.size + 1, dtype=np.int32) - above
+        ranking[layer] = np.where(kept, below[-1] + above, below) - np.int32(1)
+    return ranking
 
 
-def _places(kept: np.typing.NDArray[np.bool_]) -> Ranks:
-    above = np.cumsum(kept, dtype=np.int32)
-    below = np.arange(1, kept.size + 1, dtype=np.int32) - above
-    return np.where(kept, below[-1] + above, below) - np.int32(1)
-
-
-@dataclass(frozen=True)
 class _TwoSides(Coarse):
     """Whether each edge is dropped or kept."""
 

@@ -14,13 +14,14 @@ at both ends of an edge decides its kind.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from e2fl import kernels
+from e2fl.construct import Checked
 from e2fl.errors import WireError
 from e2fl.kernels import Int32, Int64, UInt8
 from e2fl.rankings.order import Ranking, Ranks
@@ -32,6 +33,8 @@ LEVELS = 32  # of a unit: bit lengths of counts
 KINDS = 5  # of edges between units that moved; one more for all others
 LARGE = 1 << 16  # edges; in smaller layers the levels of units cost more bits than they save
 _LENGTH = 4  # bytes of the length of the first part
+
+Stream = tuple[UInt8, Int64, int]  # symbols, the lengths of their segments, size of the alphabet
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,10 @@ class Reference:
         return replace(self, ranking=ranking, base=base)
 
 
-class Ballot(ABC):
+class Ballot(Checked, ABC):
     """A format for sending a ranking. Subclasses are frozen dataclasses; fields are settings."""
+
+    section: ClassVar[str] = "ballot"
 
     @abstractmethod
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
@@ -83,21 +88,13 @@ class Plan:
     reference: Ranks
     # Where each bucket begins and where the last one ends; edges elsewhere keep their place.
     borders: Int64
+    alphabet: int  # the number of symbols
     fan_in: int  # 0: levels of units are not used
-    most_cells: int
+    cells: int
 
     @property
     def low(self) -> int:
         return int(self.borders[0])
-
-    @property
-    def buckets(self) -> int:
-        return self.borders.size - 1
-
-    @property
-    def alphabet(self) -> int:
-        """The number of symbols."""
-        return self.buckets
 
     @property
     def size(self) -> int:
@@ -105,40 +102,14 @@ class Plan:
         return int(self.borders[-1]) - self.low
 
     @property
-    def cells(self) -> int:
-        return max(
-            1,
-            min(
-                self.most_cells,
-                self.size // (SMALLEST_CELL_OF_KINDS if self.fan_in else SMALLEST_CELL),
-            ),
-        )
+    def units(self) -> list[int]:
+        """The number of units that edges come from and lead to, if their levels are used."""
+        return [self.fan_in, self.reference.size // self.fan_in] if self.fan_in else []
 
     @property
-    def units(self) -> Int64:
-        """The number of units that edges come from and lead to.
-
-        Empty where their levels are not used.
-        """
-        return np.array(
-            [self.fan_in, self.reference.size // self.fan_in] if self.fan_in else [], np.int64
-        )
-
-    @cached_property
     def bucket_of(self) -> UInt8:
         """The bucket of each place that is coded."""
-        return np.repeat(np.arange(self.buckets, dtype=np.uint8), np.diff(self.borders))
-
-    def symbols(self, rank: Ranks) -> UInt8:
-        """Return the moves of a ranking, in the order of the reference."""
-        return kernels.bucket_symbols(rank, self.reference, self.low, self.bucket_of, self.buckets)
-
-    def rank(self, symbols: UInt8) -> Ranks:
-        """Return the ranking with these moves, or raise `WireError` if no ranking has them."""
-        try:
-            return kernels.rank_of_symbols(symbols, self.reference, self.bucket_of, self.borders)
-        except ValueError as error:
-            raise WireError(f"the ballot of layer '{self.layer}' is invalid: {error}") from None
+        return np.repeat(np.arange(self.alphabet, dtype=np.uint8), np.diff(self.borders))
 
     def levels(self, symbols: UInt8) -> UInt8:
         """Return the level of every unit that edges come from, then of every unit they lead to."""
@@ -154,9 +125,8 @@ class Plan:
         if not self.fan_in:
             return None, np.diff(np.arange(self.cells + 1) * self.size // self.cells)
         inputs, outputs = levels[: self.fan_in], levels[self.fan_in :]
-        kinds = _kinds(
-            np.bincount(inputs, minlength=LEVELS), np.bincount(outputs, minlength=LEVELS)
-        )
+        counts = (np.bincount(units, minlength=LEVELS) for units in (inputs, outputs))
+        kinds = _kinds(*counts)
         at = kernels.kinds_at(inputs, outputs, kinds, self.reference, self.low, self.size)
         return kernels.positions_by_kind(at, KINDS + 1, self.cells)
 
@@ -173,11 +143,9 @@ def _kinds(inputs: Int64, outputs: Int64) -> UInt8:
     sizes = np.bincount(sums.ravel(), weights=np.outer(outputs, inputs).ravel()).astype(np.int64)
     sizes[0] = 0
     middles = 2 * np.cumsum(sizes) - sizes
-    kinds = (1 + np.minimum(middles * KINDS // max(1, 2 * int(sizes.sum())), KINDS - 1)).astype(
-        np.uint8
-    )
+    kinds = 1 + np.minimum(middles * KINDS // max(1, 2 * int(sizes.sum())), KINDS - 1)
     kinds[0] = 0
-    return np.asarray(kinds[sums], np.uint8)
+    return np.asarray(kinds.astype(np.uint8)[sums], np.uint8)
 
 
 class Coarse(Ballot):
@@ -196,85 +164,79 @@ class Coarse(Ballot):
         """
         return CELLS
 
+    def alphabet(self, buckets: int) -> int:
+        """Return the number of symbols of a layer with this many buckets."""
+        return buckets
+
+    def symbols(self, rank: Ranks, plan: Plan, reference: Reference) -> UInt8:
+        """Return the moves of a layer, in the order of the reference."""
+        known, bucket_of = plan.reference, plan.bucket_of
+        return kernels.bucket_symbols(rank, known, plan.low, bucket_of, plan.alphabet)
+
+    def rank(self, symbols: UInt8, plan: Plan, reference: Reference) -> Ranks:
+        """Return the ranks with these moves, or raise `ValueError` if no ranking has them."""
+        return kernels.rank_of_symbols(symbols, plan.reference, plan.bucket_of, plan.borders)
+
+    def plans(self, reference: Reference) -> list[Plan]:
+        """Return how the layers are coded."""
+        return [self._plan(layer, rank, reference) for layer, rank in reference.ranking.items()]
+
+    def _plan(self, layer: str, rank: Ranks, reference: Reference) -> Plan:
+        borders, fan_in = self.borders(rank.size, reference), reference.fan_in.get(layer, 0)
+        size = int(borders[-1] - borders[0])
+        if not (size >= LARGE and 1 < fan_in < rank.size and rank.size % fan_in == 0):
+            fan_in = 0
+        most = size // (SMALLEST_CELL_OF_KINDS if fan_in else SMALLEST_CELL)
+        cells = max(1, min(self.most_cells, most))
+        return Plan(layer, rank, borders, self.alphabet(borders.size - 1), fan_in, cells)
+
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
-        plans = list(self._plans(reference))
-        return _encode(plans, [plan.symbols(ranking[plan.layer]) for plan in plans])
+        return encode_plans(*self._planned(ranking, reference))
 
     def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
-        plans = list(self._plans(reference))
-        symbols = _decode(plans, memoryview(raw))
-        ranking = {plan.layer: plan.rank(part) for plan, part in zip(plans, symbols, strict=True)}
-        if _encode(plans, symbols) != raw:
-            raise WireError(
-                "the ballot is not in canonical form: encoding it again gives other bytes"
-            )
+        plans = self.plans(reference)
+        symbols = decode_plans(plans, memoryview(raw))
+        try:
+            ranking = self._rankings(plans, symbols, reference)
+        except ValueError as error:
+            raise WireError(f"the ballot is invalid: {error}") from None
+        if encode_plans(plans, symbols) != raw:
+            raise WireError("the ballot is not in canonical form: encoded again, it differs")
         return ranking
 
     def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
-        return {
-            plan.layer: plan.rank(plan.symbols(ranking[plan.layer]))
-            for plan in self._plans(reference)
-        }
+        return self._rankings(*self._planned(ranking, reference), reference)
 
     def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
         """Return the empirical entropy of the moves given cell and kind, and of the levels of
         units.
         """
-        plans = list(self._plans(reference))
-        symbols = [plan.symbols(ranking[plan.layer]) for plan in plans]
-        levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
-        units = symbol_entropy(np.concatenate(levels), _units(plans), LEVELS)
-        return units + symbol_entropy(*_grouped(plans, symbols, levels), _alphabet(plans))
-
-    def plan(self, layer: str, reference: Reference) -> Plan:
-        """Return how a layer is coded."""
-        rank = reference.ranking[layer]
-        borders = self.borders(rank.size, reference)
-        fan_in = reference.fan_in.get(layer, 0)
-        large = (
-            borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size and rank.size % fan_in == 0
+        return sum(
+            symbol_entropy(*stream) for stream in _streams(*self._planned(ranking, reference))
         )
-        return Plan(layer, rank, borders, fan_in if large else 0, self.most_cells)
 
-    def _plans(self, reference: Reference) -> Iterator[Plan]:
-        return (self.plan(layer, reference) for layer in reference.ranking)
+    def _planned(self, ranking: Ranking, reference: Reference) -> tuple[list[Plan], list[UInt8]]:
+        plans = self.plans(reference)
+        return plans, [self.symbols(ranking[plan.layer], plan, reference) for plan in plans]
+
+    def _rankings(self, plans: list[Plan], symbols: list[UInt8], reference: Reference) -> Ranking:
+        pairs = zip(plans, symbols, strict=True)
+        return {plan.layer: self.rank(part, plan, reference) for plan, part in pairs}
 
 
-def _encode(plans: list[Plan], symbols: list[UInt8]) -> bytes:
+def _streams(plans: list[Plan], symbols: list[UInt8]) -> tuple[Stream, Stream]:
+    """Return the levels of the units, and the symbols of all layers by segment."""
     levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
-    units = _units(plans)
-    first = encode_symbols(np.concatenate(levels), units, LEVELS) if units.size else b""
-    second = encode_symbols(*_grouped(plans, symbols, levels), _alphabet(plans))
-    return b"".join((len(first).to_bytes(_LENGTH, "little"), first, second))
+    parts, lengths = [], []
+    for plan, part, known in zip(plans, symbols, levels, strict=True):
+        positions, length = plan.segments(known)
+        parts.append(part if positions is None else kernels.scatter(part, positions))
+        lengths.append(length)
+    moves = np.concatenate(parts), np.concatenate(lengths), _alphabet(plans)
+    return (np.concatenate(levels), _units(plans), LEVELS), moves
 
 
-def _decode(plans: list[Plan], raw: memoryview) -> list[UInt8]:
-    size = int.from_bytes(raw[:_LENGTH], "little")
-    if len(raw) < _LENGTH + size:
-        raise WireError(
-            f"the ballot has {len(raw)} bytes; its first part alone takes {_LENGTH + size}"
-        )
-    first, second = raw[_LENGTH : _LENGTH + size], raw[_LENGTH + size :]
-    units = _units(plans)
-    levels = decode_symbols(first, units, LEVELS) if units.size else np.empty(0, np.uint8)
-    ends = np.cumsum([plan.units.sum() for plan in plans], dtype=np.int64)
-    parts = np.split(levels, ends[:-1])
-    segments = [plan.segments(part) for plan, part in zip(plans, parts, strict=True)]
-    flat = decode_symbols(
-        second, np.concatenate([lengths for _, lengths in segments]), _alphabet(plans)
-    )
-    symbols = []
-    for plan, (positions, _) in zip(plans, segments, strict=True):
-        part, flat = flat[: plan.size], flat[plan.size :]
-        if part.max(initial=0) >= plan.alphabet:
-            raise WireError(
-                f"the ballot of layer '{plan.layer}' has a symbol that this layer does not have"
-            )
-        symbols.append(part if positions is None else kernels.gather(part, positions))
-    return symbols
-
-
-def _alphabet(plans: list[Plan]) -> int:
+def _alphabet(plans: Sequence[Plan]) -> int:
     """Return the number of symbols in the tables.
 
     Where buckets are finer near the cut, layers may differ by a few.
@@ -282,18 +244,38 @@ def _alphabet(plans: list[Plan]) -> int:
     return max(plan.alphabet for plan in plans)
 
 
-def _units(plans: list[Plan]) -> Int64:
-    return np.concatenate([plan.units for plan in plans])
+def _units(plans: Sequence[Plan]) -> Int64:
+    return np.array([count for plan in plans for count in plan.units], np.int64)
 
 
-def _grouped(plans: list[Plan], symbols: list[UInt8], levels: list[UInt8]) -> tuple[UInt8, Int64]:
-    """Return the symbols of all layers by segment, and the lengths of the segments."""
-    parts, lengths = [], []
-    for plan, part, known in zip(plans, symbols, levels, strict=True):
-        positions, length = plan.segments(known)
-        parts.append(part if positions is None else kernels.scatter(part, positions))
-        lengths.append(length)
-    return np.concatenate(parts), np.concatenate(lengths)
+def encode_plans(plans: list[Plan], symbols: list[UInt8]) -> bytes:
+    """Encode the symbols of all layers."""
+    levels, moves = _streams(plans, symbols)
+    first = encode_symbols(*levels) if levels[1].size else b""
+    return b"".join((len(first).to_bytes(_LENGTH, "little"), first, encode_symbols(*moves)))
+
+
+def decode_plans(plans: list[Plan], raw: memoryview) -> list[UInt8]:
+    """Decode the symbols of all layers, or raise `WireError`."""
+    end = _LENGTH + int.from_bytes(raw[:_LENGTH], "little")
+    if len(raw) < end:
+        raise WireError(f"the ballot has {len(raw)} bytes; its first part alone takes {end}")
+    units = _units(plans)
+    levels = (
+        decode_symbols(raw[_LENGTH:end], units, LEVELS) if units.size else np.empty(0, np.uint8)
+    )
+    ends = np.cumsum([sum(plan.units) for plan in plans], dtype=np.int64)
+    parts = np.split(levels, ends[:-1])
+    segments = [plan.segments(part) for plan, part in zip(plans, parts, strict=True)]
+    lengths = np.concatenate([lengths for _, lengths in segments])
+    flat = decode_symbols(raw[end:], lengths, _alphabet(plans))
+    symbols = []
+    for plan, (positions, _) in zip(plans, segments, strict=True):
+        part, flat = flat[: plan.size], flat[plan.size :]
+        if part.max(initial=0) >= plan.alphabet:
+            raise WireError(f"the ballot of layer '{plan.layer}' has a symbol of other layers")
+        symbols.append(part if positions is None else kernels.gather(part, positions))
+    return symbols
 
 
 def encode_symbols(symbols: UInt8, lengths: Int64, alphabet: int) -> bytes:

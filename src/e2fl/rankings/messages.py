@@ -1,7 +1,7 @@
 """Messages between E2FL's server and clients.
 
-Rankings travel exactly, as in the paper, or coded (`e2fl.rankings.ballots`). Both forms of a
-message have one base class, which tells them apart by the kind in the header.
+Rankings travel exactly, as in the paper, or coded (`e2fl.rankings.ballots`). The forms of a message
+have one base class, which tells them apart by the kind in the header.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,16 @@ from e2fl.rankings.order import Mask, Ranking, Table, read_table, write_table
 from e2fl.wire import Message, mask_size
 
 
-class AnyInvitation(Message):
+class Downlink(Message):
+    """What the server sends."""
+
+    @cached_property
+    def opened(self) -> dict[str, Any]:
+        """What clients decoded from this message; those of one process share it."""
+        return {}
+
+
+class AnyInvitation(Downlink):
     """The ranking to start from, and, if the client infers its group, the mask of every group."""
 
 
@@ -50,13 +59,8 @@ class CodedInvitation(AnyInvitation):
         codes = [downlink.encode(invitation.ranking, origin), *masks]
         return cls(tuple(map(len, codes)), b"".join(codes))
 
-    def decode(self, downlink: Ballot, origin: Reference, most_masks: int) -> Invitation:
-        """Return the decoded invitation, or raise `WireError`; few bytes may encode many masks."""
-        if len(self.lengths) > 1 + most_masks:
-            raise WireError(
-                f"an invitation has {len(self.lengths) - 1} masks; "
-                f"at most {most_masks} are expected"
-            )
+    def decode(self, downlink: Ballot, origin: Reference) -> Invitation:
+        """Return the decoded invitation, or raise `WireError`."""
         ranking, *masks = parts_of(self.codes, self.lengths)
         start = downlink.decode(ranking, origin)
         known = Reference(start, keep=origin.keep)
@@ -86,8 +90,16 @@ class Ballots(AnyBallots):
     groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
 
+    @property
+    def count(self) -> int:
+        """The number of ballots, known before they are decoded."""
+        return len(self.rankings)
+
     def counted(self) -> tuple[Ranking, ...]:
         return self.rankings
+
+    def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> "Ballots":
+        return self
 
 
 @dataclass(frozen=True)
@@ -98,8 +110,13 @@ class CodedBallots(AnyBallots):
     lengths: tuple[int, ...]  # bytes of each code
     codes: bytes
 
-    def decode(self, ballot: Ballot, reference: Reference) -> Ballots:
-        """Return the decoded ballots, or raise `WireError`."""
+    @property
+    def count(self) -> int:
+        """The number of ballots, known before they are decoded."""
+        return len(self.lengths)
+
+    def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> Ballots:
+        """Return the decoded ballots, or raise `WireError`. sent: the table the client was sent."""
         codes = parts_of(self.codes, self.lengths)
         return Ballots(self.groups, tuple(ballot.decode(code, reference) for code in codes))
 
@@ -120,13 +137,12 @@ class TabledBallots(CodedBallots):
 
     tables: bytes
 
-    def decode_tables(self, ballot: Ballot, reference: Reference, sent: Table) -> RankedBallots:
-        """Return the decoded ballots, or raise `WireError`. sent: the table the client was sent."""
-        ballots = self.decode(ballot, reference)
-        count, edges = len(ballots.rankings), edges_of(reference.ranking)
-        parts = parts_of(self.tables, [len(self.tables) // count] * count)
-        tables = (read_table(part, edges, sent) for part in parts)
-        return RankedBallots(ballots.groups, ballots.rankings, tuple(tables))
+    def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> RankedBallots:
+        rankings = super().decode(ballot, reference, sent).rankings
+        parts = parts_of(self.tables, [len(self.tables) // self.count] * self.count)
+        edges = edges_of(reference.ranking)
+        tables = tuple(read_table(part, edges, sent) for part in parts)
+        return RankedBallots(self.groups, rankings, tables)
 
 
 @dataclass(frozen=True)
@@ -153,21 +169,15 @@ class UncodedBallots(AnyBallots):
         self.meter.ballot_bits += sum(
             self.ballot.entropy_bits(ranking, reference) for ranking in self.rankings
         )
-        coded = CodedBallots(self.groups, tuple(map(len, codes)), b"".join(codes))
+        coded = (self.groups, tuple(map(len, codes)), b"".join(codes))
         if not self.tables:
-            return coded.to_bytes(model)
+            return CodedBallots(*coded).to_bytes(model)
         asked = ({layer: table[layer] for layer in reference.ranking} for table in self.tables)
-        tables = b"".join(map(write_table, asked))
-        return TabledBallots(coded.groups, coded.lengths, coded.codes, tables).to_bytes(model)
+        return TabledBallots(*coded, b"".join(map(write_table, asked))).to_bytes(model)
 
 
-class AnyMasks(Message):
+class AnyMasks(Downlink):
     """What a client is served: the subnetworks of groups, or the rankings behind them."""
-
-    @cached_property
-    def opened(self) -> dict[str, Any]:
-        """What clients decoded from this message; those of one process share it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -234,12 +244,10 @@ class RankedWeights(AnyInvitation, AnyMasks):
         return cls(tuple(groups), tuple(map(len, codes)), b"".join(codes), write_table(table))
 
     def decode(
-        self, ballot: Ballot, origin: Reference, most: int
+        self, ballot: Ballot, origin: Reference
     ) -> tuple[Ranking, dict[int, Ranking], Table]:
-        """Return the global ranking, those of at most this many groups, and the table, or raise
-        `WireError`.
-        """
-        if len(self.lengths) != 1 + len(self.groups) or len(self.groups) > most:
+        """Return the global ranking, those of the groups, and the table, or raise `WireError`."""
+        if len(self.lengths) != 1 + len(self.groups):
             raise WireError(f"{len(self.lengths)} rankings are sent for {len(self.groups)} groups")
         first, *others = parts_of(self.codes, self.lengths)
         ranking = ballot.decode(first, origin)

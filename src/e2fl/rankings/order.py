@@ -16,8 +16,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl import kernels
 from e2fl.errors import WireError
+from e2fl.kernels import footrule as footrule
+from e2fl.kernels import invert as invert
+from e2fl.kernels import order_of as order_of
+from e2fl.kernels import rank_of as rank_of
+from e2fl.kernels import scores_from as scores_from
 
 Order = NDArray[np.int32]
 Ranks = NDArray[np.int32]
@@ -33,29 +37,6 @@ STEPS = 128  # from an end of a layer to its middle
 MOST_GROWTH = 10.0
 
 
-def order_of(scores: Floats) -> Order:
-    """Return the edges in order of rising score."""
-    return kernels.order_of(scores)
-
-
-def rank_of(scores: Floats) -> Ranks:
-    """Return the rank of each edge: its place in order of rising score."""
-    return kernels.rank_of(scores)
-
-
-def invert(permutation: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the ranks of an order, or the order of ranks."""
-    return kernels.invert(permutation)
-
-
-def footrule(one: Ranks, other: Ranks) -> int:
-    """Return Spearman's footrule, the sum of absolute rank differences.
-
-    At most floor(edges**2 / 2).
-    """
-    return kernels.footrule(one, other)
-
-
 def dropped(edges: int, keep: float) -> int:
     """Return how many edges are dropped when the fraction `keep` of a layer is kept."""
     # In binary, 1 - 0.9 is slightly below 0.1: without the offset, keep = 0.9 would drop none of 10
@@ -66,11 +47,6 @@ def dropped(edges: int, keep: float) -> int:
 def mask_of(rank: Ranks, keep: float) -> Bools:
     """Return the mask of one layer: all edges but the least important are kept."""
     return rank >= dropped(len(rank), keep)
-
-
-def scores_from(rank: Ranks, sorted_scores: Floats) -> Floats:
-    """Return scores in the order of this ranking: the edge at place i gets the i-th smallest."""
-    return kernels.scores_from(rank, sorted_scores)
 
 
 def mask_layers(ranking: Ranking, keep: float) -> Mask:

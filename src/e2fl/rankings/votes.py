@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from typing_extensions import Doc
 
 from e2fl import kernels
-from e2fl.errors import require_setting
+from e2fl.construct import Checked, Limits
 from e2fl.kernels import Int64
 from e2fl.rankings.order import Bools, Ranking, Ranks, mask_of
 
@@ -24,12 +24,14 @@ Cast = tuple[Ranks, int]  # the ranks that a ballot gives the edges of a layer, 
 
 
 @dataclass(frozen=True)
-class Vote(ABC):
+class Vote(Checked, ABC):
     """A vote rule. Its fields are its settings.
 
     A rule must not depend on the order of the ballots, and must compute with integers or in a fixed
     order of additions, so that every machine elects the same ranking.
     """
+
+    section: ClassVar[str] = "vote"
 
     @abstractmethod
     def elect(self, ballots: Sequence[Cast]) -> Ranks:
@@ -78,12 +80,12 @@ class TrimmedBorda(Vote):
     With fewer than `least` ballots nothing is dropped: every voice is needed.
     """
 
-    trim: Annotated[float, Doc("share of the ballots that is dropped at each end")] = 0.1
-    least: Annotated[int, Doc("ballots; a vote with fewer is a plain Borda count")] = 5
-
-    def __post_init__(self) -> None:
-        require_setting(0 <= self.trim < 0.5, "vote.trim", "at least 0 and below 0.5", self.trim)
-        require_setting(self.least >= 3, "vote.least", "at least 3", self.least)
+    trim: Annotated[
+        float, Doc("share of the ballots that is dropped at each end"), Limits(least=0, below=0.5)
+    ] = 0.1
+    least: Annotated[
+        int, Doc("ballots; a vote with fewer is a plain Borda count"), Limits(least=3)
+    ] = 5
 
     def elect(self, ballots: Sequence[Cast]) -> Ranks:
         weights = np.array([weight for _, weight in ballots], dtype=np.int64)

@@ -6,15 +6,14 @@ bright in all plots; the others fade.
 """
 
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import altair as alt
+import pandas as pd
 
 from e2fl.report.study import Study
 from e2fl.report.table import words
@@ -24,19 +23,20 @@ Row = dict[str, Any]
 COLOURS = 16  # of the style sheet, --c0 and so on; safe for colour blindness
 LINE = 16  # pixels of a row of a dot plot for each dot
 PICKED = "picked.length == 0 || indexof(picked, datum.label) >= 0"
-# theme.json: marks by Vega's names, as paths in a box of 16 by 16; dashes; names that every
-# JavaScript object has already; configurations of plots on the page and, added to it, in files.
+# theme.json: marks by Vega's names, as paths in a box of 16 by 16; names that every JavaScript
+# object has already; configurations of plots on the page and, added to it, in files.
 THEME: dict[str, Any] = json.loads((files("e2fl.report") / "theme.json").read_text())
+STYLE = (files("e2fl.report") / "style.css").read_text(encoding="utf-8")
+LIGHT = dict(re.findall(r"(--\w+): (#\w+);", STYLE.partition("}")[0]))  # of the light page
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot: its title, caption and alternative text, and its Vega-Lite specification."""
+    """A plot: its title and caption, and its Vega-Lite specification with an alternative text."""
 
     key: str
     title: str
     caption: str
-    alt: str
     spec: dict[str, Any]
 
     def for_page(self, width: int | str = "container") -> dict[str, Any]:
@@ -49,31 +49,21 @@ class Plot:
 
 
 def draw(key: str, height: int, *layers: Any, name: str = "", **values: Any) -> Plot:
-    """Return the plot of these layers, with the sentences of words.toml; name: of its files.
-
-    Vega reads the alternative text in its specification.
-    """
-    title, caption, text = (words(key, kind, **values) for kind in ("plot", "caption", "alt"))
+    """Return the plot of these layers, with the sentences of words.toml; name: of its files."""
+    title, caption = (words(key, kind, **values) for kind in ("plot", "caption"))
     fit = alt.AutoSizeParams(type="fit", contains="padding")
     chart = alt.layer(*layers).add_params(alt.param("picked", value=[]))
+    text = f"{title}. The table below has the numbers."
     with alt.data_transformers.enable("default", max_rows=None):
         spec = chart.properties(height=height, description=text, autosize=fit).to_dict()
-    return Plot(name or key, title, caption, text, spec)
+    return Plot(name or key, title, caption, spec)
 
 
 def in_file(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a specification with the colours of a light page in place of variables."""
-    values = _light()
     text = json.dumps(spec | {"config": THEME["page"] | THEME["file"]})
-    themed: dict[str, Any] = json.loads(re.sub(r"var\((--\w+)\)", lambda m: values[m[1]], text))
+    themed: dict[str, Any] = json.loads(re.sub(r"var\((--\w+)\)", lambda m: LIGHT[m[1]], text))
     return themed
-
-
-@cache
-def _light() -> dict[str, str]:
-    """Return the variables of the style sheet, as the light page has them."""
-    style = (files("e2fl.report") / "style.css").read_text(encoding="utf-8")
-    return dict(re.findall(r"(--\w+): (#\w+);", style.partition("}")[0]))
 
 
 def colour_of(method: int) -> str:
@@ -92,46 +82,33 @@ def safe_name(name: str) -> str:
     return f"{name}\u200b" if name in THEME["inherited"] else name
 
 
-def data(rows: Iterable[Mapping[Any, Any]]) -> alt.InlineData:
-    """Return rows as chart data: with safe names, and null for values that are not finite."""
-    return alt.InlineData([{key: _drawable(value) for key, value in row.items()} for row in rows])
-
-
-def _drawable(value: Any) -> Any:
-    if isinstance(value, str):
-        return safe_name(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def labels_of(study: Study) -> list[str]:
     """Return the labels of all methods, in the order of their colours."""
-    return [method.label for method in study.methods]
+    return [safe_name(method.label) for method in study.methods]
 
 
 def marks(
-    rows: Iterable[Mapping[Any, Any]], labels: Sequence[str], opacity: float = 1.0, **channels: Any
+    rows: pd.DataFrame | Sequence[Row], labels: Sequence[str], opacity: float = 1.0, **channels: Any
 ) -> Any:
     """Return a chart of these rows in the colours of their labels, faded unless picked."""
+    safe = pd.DataFrame(rows).map(lambda cell: safe_name(cell) if isinstance(cell, str) else cell)
     bright = alt.condition(PICKED, alt.value(opacity), alt.value(0.08))
     colour = alt.Color("label:N", **_by_label(labels, colour_of))
-    return alt.Chart(data(rows)).encode(color=colour, opacity=bright, **channels)
+    return alt.Chart(safe).encode(color=colour, opacity=bright, **channels)
 
 
 def points(
-    rows: Iterable[Row], labels: Sequence[str], size: int, *, filled: bool = True, **more: Any
+    rows: pd.DataFrame | Sequence[Row],
+    labels: Sequence[str],
+    size: int,
+    *,
+    filled: bool = True,
+    **more: Any,
 ) -> Any:
     """Return a mark for each row in the shape of its label, for who does not see its colour."""
     shape = alt.Shape("label:N", **_by_label(labels, shape_of))
     chart = marks(rows, labels, shape=shape, **more)
     return chart.mark_point(filled=filled, size=size, strokeWidth=1 if filled else 2.5)
-
-
-def lines(rows: Sequence[Row], labels: Sequence[str], **channels: Any) -> list[Any]:
-    """Return a line with marks for each label."""
-    dashes = _by_label(labels, lambda method: THEME["dashes"][method % len(THEME["dashes"])])
-    dash = alt.StrokeDash("label:N", **dashes | {"legend": None})
-    line = marks(rows, labels, strokeDash=dash, **channels)
-    return [line.mark_line(strokeWidth=2), points(rows, labels, 36, **channels)]
 
 
 def _by_label(labels: Sequence[str], choose: Any) -> dict[str, Any]:
@@ -140,24 +117,17 @@ def _by_label(labels: Sequence[str], choose: Any) -> dict[str, Any]:
     return {"scale": scale} | ({} if len(labels) > 1 else {"legend": None})
 
 
-def quantity(axis: Any, field: str, title: str, ticks: int = 8, **scale: Any) -> Any:
+def quantity(axis: Any, field: str, title: str, ticks: int = 6, **scale: Any) -> Any:
     """Return a numeric axis, alt.X or alt.Y, which starts at 0 only if asked to."""
     options = alt.Scale(**({"zero": False, "nice": True} | scale))
     return axis(f"{field}:Q", title=title, scale=options, axis=alt.Axis(tickCount=ticks))
 
 
-def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> dict[str, Any]:
-    """Return a scale with room around these values, but none beyond the possible ones."""
-    pad = 0.12 * (max(values) - min(values)) or max(1.0, 0.1 * abs(max(values)))
-    return {"domain": [max(low, min(values) - pad), min(high, max(values) + pad)], "nice": False}
-
-
-def rounds_axis(rounds: Sequence[int]) -> Any:
-    """Return an axis of rounds, with ticks at integers only."""
-    low, high = min(rounds), max(rounds)
-    scale = alt.Scale(domain=[low, max(high, low + 1)], nice=False, zero=False)
-    axis = alt.Axis(tickMinStep=1, tickCount=6, format=",d")
-    return alt.X("round:Q", title="round", scale=scale, axis=axis)
+def room(values: "pd.Series[float]") -> dict[str, Any]:
+    """Return a scale with room around these values, but none below 0."""
+    low, high = values.min(), values.max()
+    pad = 0.12 * (high - low) or max(1.0, 0.1 * abs(high))
+    return {"domain": [max(0.0, low - pad), high + pad], "nice": False}
 
 
 def tips(**fields: str) -> list[alt.Tooltip]:
@@ -177,37 +147,33 @@ def dot_plot(
 
     It may also have the ends of a bar, left and right. zero: 0 is on the axis.
     """
-    labels, names = labels_of(study), {row["name"] for row in rows}
+    labels, names = labels_of(study), list(dict.fromkeys(safe_name(row["name"]) for row in rows))
     slots = len(labels) if len(rows) > len(names) else 1
-    x = {end: quantity(alt.X, end, axis, 6, zero=zero) for end in ("value", "low", "left")}
-    x = {end: channel.axis(grid=True, tickCount=6) for end, channel in x.items()}
+    grid = alt.Axis(grid=True, tickCount=6)
+    x = {e: quantity(alt.X, e, axis, zero=zero).axis(grid) for e in ("value", "low", "left")}
+    bands = alt.Axis(labelLimit=150, grid=slots > 1, tickBand="extent", ticks=False)
     places: dict[str, Any] = {
-        "y": alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=150)),
+        "y": alt.Y("name:N", sort=names, title=None, axis=bands),
         "tooltip": tips(name="of", value=f"{axis}|.2f", low="from|.2f", high="to|.2f"),
     }
     if slots > 1:
-        places["yOffset"] = alt.YOffset("label:N", sort=[safe_name(label) for label in labels])
+        places["yOffset"] = alt.YOffset("label:N", sort=labels)
     line = marks(rows, labels, x=x["low"], x2="high:Q", **places).mark_rule(strokeWidth=2)
     bar = marks(rows, labels, 0.4, x=x["left"], x2="right:Q", **places).mark_bar(height=LINE - 4)
-    layers = [bar, line] if "left" in rows[0] else [line]
+    known = pd.DataFrame(rows).notna().any()
+    layers = [layer for end, layer in (("left", bar), ("low", line)) if known.get(end)]
     dots = points(rows, labels, 90, x=x["value"], **places)
     height = 40 + len(names) * max(2 * LINE, 8 + LINE * slots)
     return draw(key, height, *layers, dots, **values)
 
 
-def dot_rows(study: Study, names: Mapping[str, str], scale: float = 1.0) -> list[Row]:
+def dot_rows(study: Study, names: Mapping[str, str]) -> list[Row]:
     """Return the rows of a dot plot, with intervals. names: by the path of a measure, its row."""
     rows: list[Row] = []
     for path, name in names.items():
         for method in study.methods:
             interval = method.interval(path)
             if interval is not None:
-                low, high = (end and scale * end for end in (interval.low, interval.high))
-                ends = {"value": scale * interval.value, "low": low, "high": high}
+                ends = {"value": interval.value, "low": interval.low, "high": interval.high}
                 rows.append({"name": name, "label": method.label} | ends)
     return rows
-
-
-def counted(clients: float) -> str:
-    """Return a number of clients, in words."""
-    return "1 client" if clients == 1 else f"{clients:,.0f} clients"

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from e2fl.errors import E2flError
 from e2fl.files import write_text
-from e2fl.metrics import COLUMNS
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import write_report
-from e2fl.report.sections.groups import attack_table
+from e2fl.report.sections import attack_table
 from e2fl.report.study import Study
-from e2fl.report.table import Table, summary_table
+from e2fl.report.table import Table, known_measures, summary_table
 from e2fl.report.verdict import verdict
 from e2fl.runs.store import PAGE, Folder
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 def printed(study: Study, table: Table | None = None) -> str:
     """Return what a terminal shows: the table, differences of protected groups, and the verdict."""
     parts = [(table or summary_table(study)).text()]
-    protected = [key for key in COLUMNS["protected"] if any(m.by_seed(key) for m in study.methods)]
-    if len(protected) > 1:
+    protected = [measure.key for measure in known_measures(study.methods, "protected")]
+    if len(protected) > 1:  # the mean of clients is always there
         parts.append(summary_table(study, protected).text())
     attacked = attack_table(study)
     if attacked is not None:
@@ -35,14 +34,20 @@ def printed(study: Study, table: Table | None = None) -> str:
     return "\n\n".join([*parts, verdict(study).text])
 
 
-def finish(runs: Sequence["Run"], out: Path, command: str = "", **options: Any) -> None:
+def finish(
+    runs: Sequence["Run"],
+    out: Path,
+    command: str = "",
+    notes: Sequence[str] = (),
+    **options: Any,
+) -> None:
     """Print the table and the verdict, and write the page; of a comparison, the table for a paper.
 
-    command: the command that made the folder, if none is stored. options: of a
-    comparison, as in `summary_table`.
+    command: the command that made the folder, if none is stored. notes: further warnings.
+    options: of a comparison, as in `summary_table`.
     """
     Folder(out).write_command(command)
-    study = study_of(runs)
+    study = study_of(runs, notes)
     table = summary_table(study, **options)
     if options:
         write_paper(table, out)

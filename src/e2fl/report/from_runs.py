@@ -4,6 +4,7 @@ Runs are read as plain JSON: nothing that their files name is imported or built,
 loaded.
 """
 
+import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +20,12 @@ from safetensors.numpy import load
 from e2fl.config.overrides import flattened
 from e2fl.errors import RunError
 from e2fl.files import read_bytes
-from e2fl.metrics import Measure
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.metrics.intervals import FEW_ROWS
-from e2fl.metrics.measures import measures_of
+from e2fl.metrics.measures import own_measures
 from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
 from e2fl.report.table import words
+from e2fl.runs.records import numbers_of
 
 if TYPE_CHECKING:
     from e2fl.runs.store import Run
@@ -74,7 +75,11 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
     labels = labels_of([(run.config, run.summary.get("title")) for run, *_ in by_method])
     named = dict(sorted(zip(labels, by_method, strict=True), key=_order))
     methods = [method for label, repeats in named.items() for method in _methods(label, repeats)]
-    alone = next((method for method in methods if method.alone), None)
+    same_data = len({_data_of(run) for run, *_ in by_method}) == 1
+    alone = next((method for method in methods if method.alone and same_data), None)
+    own: Json = {}
+    for run in runs:
+        own |= run.summary.get("own_measures") or {}
     study = Study(
         title=", ".join(dict.fromkeys(run.config["name"] for run in runs)),
         subtitle="",
@@ -83,11 +88,12 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
         runs=tuple(_facts(label, run) for label, repeats in named.items() for run in repeats),
         unfinished=unfinished,
         groups_found=any(run.summary.get("groups_are") == "found" for run in runs),
-        own=_own_measures(runs),
+        own=tuple(own_measures(own)),
         attacked=_impacts(named),
+        same_data=same_data,
         **_data(runs),
     )
-    warnings += [*_by_method(named), *_of_comparison(study, by_method)]
+    warnings += [*_of_methods(named), *_of_comparison(study, by_method)]
     return replace(
         study, subtitle=_subtitle(runs[0], study), warnings=tuple(dict.fromkeys(warnings))
     )
@@ -98,6 +104,18 @@ def _settings(config: Json) -> Json:
     kept = {name: value for name, value in config.items() if name not in SAME and value != {}}
     settings: Json = json.loads(json.dumps(kept))
     return settings
+
+
+def _texts(config: Json) -> dict[str, str]:
+    """Return the settings that make a method as strings, by their paths."""
+    return {key: str(value) for key, value in flattened(_settings(config)).items()}
+
+
+def _data_of(run: "Run") -> str:
+    """Return what tells data apart: the settings; of a table, its digest instead of its path."""
+    digest = run.summary.get("data", {}).get("sha256")
+    settings = {key: value for key, value in run.config["data"].items() if key != "path"}
+    return json.dumps([digest or run.config["data"].get("path"), settings], sort_keys=True)
 
 
 def _order(method: tuple[str, Sequence["Run"]]) -> tuple[bool, int, str]:
@@ -111,6 +129,12 @@ def _alone(run: "Run") -> bool:
     return bool(run.summary.get("trains_alone"))
 
 
+def _attack(run: "Run") -> Json:
+    """Return the attack of a run; empty if everybody is honest."""
+    attack: Json = run.config.get("attack") or {}
+    return attack if attack.get("name", HONEST) != HONEST else {}
+
+
 def _name(config: Json, title: str | None) -> str:
     """Return the label given, or the algorithm's name as papers write it."""
     algorithm = config["algorithm"]
@@ -122,13 +146,15 @@ def labels_of(methods: Sequence[tuple[Json, str | None]]) -> list[str]:
 
     methods: configurations with every default, and titles of their algorithms.
     """
-    names = [_name(config, title) for config, title in methods]
-    flat = [_words(_settings(config)) for config, _ in methods]
+    named = [(_name(config, title), _texts(config)) for config, title in methods]
     labels = []
-    for name, own in zip(names, flat, strict=True):
-        namesakes = [settings for other, settings in zip(names, flat, strict=True) if other == name]
-        differing = {key: value for key, value in own.items() if _tells_apart(key, own, namesakes)}
-        label = _label(name, differing)
+    for name, own in named:
+        namesakes = [settings for other, settings in named if other == name]
+        differ = {key for key in own if any(other.get(key) != own[key] for other in namesakes)}
+        # Settings of a section tell two methods apart only where its name is the same.
+        sections = tuple(key.removesuffix("name") for key in differ if key.endswith(".name"))
+        shown = {k for k in differ if k.endswith(".name") or not k.startswith(sections)}
+        label = _label(name, {key: own[key] for key in own if key in shown})
         labels.append(label if len(label) <= LONGEST else f"{label[: LONGEST - 3]}...")
     return [
         label if labels.count(label) == 1 else f"{label} #{position}"
@@ -136,41 +162,23 @@ def labels_of(methods: Sequence[tuple[Json, str | None]]) -> list[str]:
     ]
 
 
-def _tells_apart(key: str, own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> bool:
-    """Return whether a setting differs; those of a section only where its name is the same."""
-    name = f"{key.rpartition('.')[0]}.name"
-    return any(
-        other.get(key) != own[key] and (key == name or other.get(name) == own.get(name))
-        for other in others
-    )
-
-
-def _label(name: str, differing: dict[str, str]) -> str:
-    """Return a name with the settings that tell it from its namesakes.
-
-    An attack, and a grouping that is all that differs, stand by their names alone.
-    """
-    attack = differing.pop("attack.name", HONEST)
-    name = name if attack == HONEST else f"{name} under {attack}"
-    grouping = differing.get("algorithm.grouping.name")
-    if grouping is not None and all(key.startswith("algorithm.grouping.") for key in differing):
-        return name if grouping == "known" else f"{name} ({grouping.replace('_', ' ')})"
-    settings = ", ".join(f"{key}={value}" for key, value in differing.items())
-    return f"{name} [{settings}]" if settings else name
-
-
-def _words(settings: Json) -> dict[str, str]:
-    return {key: str(value) for key, value in flattened(settings).items()}
+def _label(name: str, differing: Mapping[str, str]) -> str:
+    """Return a name with the settings that tell it from its namesakes, such as its grouping."""
+    named = {key: value for key, value in differing.items() if key.endswith(".name")}
+    attack = named.pop("attack.name", HONEST)
+    parts = [value.replace("_", " ") for value in named.values() if value != "known"]
+    settings = [f"{key}={value}" for key, value in differing.items() if not key.endswith(".name")]
+    whole = name if attack == HONEST else f"{name} under {attack}"
+    whole += f" ({', '.join(parts)})" if parts else ""
+    return f"{whole} [{', '.join(settings)}]" if settings else whole
 
 
 def _differing(named: Mapping[str, Sequence["Run"]]) -> list[str]:
     """Return, in words, the settings that all methods have and in which they differ."""
-    together = {label: run for label, (run, *_) in named.items() if not _alone(run)}
-    flat = {label: _words(_settings(run.config)) for label, run in together.items()}
-    settings = pd.DataFrame(flat).dropna().sort_index()
+    together = {label: _texts(run.config) for label, (run, *_) in named.items() if not _alone(run)}
     return [
         f"{key}: {', '.join(f'{label} {value}' for label, value in row.items())}"
-        for key, row in settings.iterrows()
+        for key, row in pd.DataFrame(together).dropna().sort_index().iterrows()
         if row.nunique() > 1 and not str(key).endswith((".name", ".label"))
     ]
 
@@ -179,7 +187,6 @@ def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
     rows = frame(repeats)
     found = [run.summary for run in repeats if run.summary.get("membership") == "found"]
-    views = [list(run.summary.get("views", {})) for run in repeats]
     return [
         Method(
             view_label(label, view),
@@ -188,10 +195,9 @@ def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
             alone=not view and _alone(repeats[0]),
             view=bool(view),
             recovers=not view and any(summary.get("inference") for summary in found),
-            attacked=(repeats[0].config.get("attack") or {}).get("name", HONEST) != HONEST,
+            attacked=bool(_attack(repeats[0])),
         )
-        for view in ("", *views[0])
-        if not view or all(view in known for known in views)
+        for view in ("", *repeats[0].summary.get("views", {}))
     ]
 
 
@@ -207,38 +213,29 @@ def _clients(runs: Iterable["Run"], view: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PARTS)).astype({"n": float, "accuracy": float})
 
 
-def _own_measures(runs: Sequence["Run"]) -> tuple[Measure, ...]:
-    """Return the measures that users added, as the runs describe them."""
-    described: Json = {}
-    for run in runs:
-        described |= run.summary.get("own_measures") or {}
-    return tuple(own for name, entry in described.items() for own in measures_of(name, entry))
-
-
-def _by_method(named: Mapping[str, Sequence["Run"]]) -> Iterator[str]:
+def _of_methods(named: Mapping[str, Sequence["Run"]]) -> Iterator[str]:
     """Yield warnings about single methods: recorded ones, faults, groups that may be noise."""
     for label, repeats in named.items():
         for run in repeats:
             for text in run.summary.get("warnings", ()):
                 yield f"{label}: {str(text).removesuffix('.')}."
-        lines = [line for run in repeats for line in run.history]
-        count = sum(sum(line.get("faults", {}).values()) for line in lines)
+        faults = [line.get("faults", {}) for run in repeats for line in run.history]
+        count = sum(sum(kinds.values()) for kinds in faults)
         if count:
             yield words("unfair", "faults", label=label, count=count)
         clusterings = [(run.summary.get("metadata") or {}).get("clustering") for run in repeats]
-        for name, value, limit in map(_doubt, filter(None, clusterings)):
-            if name:
-                yield words("unfair", name, label=label, value=value, limit=limit)
-                break
+        doubts = (_doubt(label, clustering) for clustering in filter(None, clusterings))
+        yield from [doubt for doubt in doubts if doubt][:1]
 
 
-def _doubt(clustering: Json) -> tuple[str, float, float]:
-    """Return why found groups may be noise, by the test of `e2fl groups`: what, value, limit."""
-    stability, blur = clustering.get("stability"), clustering.get("blur")
-    if stability is not None and stability < MIN_STABILITY:
-        return "unstable", stability, MIN_STABILITY
-    relative = 0.0 if blur is None else blur / clustering["cloud"]
-    return "blurred" if relative > MAX_RELATIVE_BLUR else "", relative, MAX_RELATIVE_BLUR
+def _doubt(label: str, clustering: Json) -> str:
+    """Return why groups that were found may be noise; empty if they are clear."""
+    stability, relative = clustering["stability"], clustering["blur"] / (clustering["cloud"] or 1.0)
+    if stability < MIN_STABILITY:
+        return words("unfair", "unstable", label=label, value=stability, limit=MIN_STABILITY)
+    if relative <= MAX_RELATIVE_BLUR:
+        return ""
+    return words("unfair", "blurred", label=label, value=relative, limit=MAX_RELATIVE_BLUR)
 
 
 def _of_comparison(study: Study, by_method: Sequence[Sequence["Run"]]) -> Iterator[str]:
@@ -246,13 +243,14 @@ def _of_comparison(study: Study, by_method: Sequence[Sequence["Run"]]) -> Iterat
     configs = [run.config for run, *_ in by_method]
     together = [run.config for run, *_ in by_method if not _alone(run)]
     values: dict[str, Iterable[Any]] = {
-        "data": [json.dumps(config["data"], sort_keys=True) for config in configs],
         "model": [json.dumps(config["model"], sort_keys=True) for config in configs],
         "rounds": [config["rounds"] for config in together],
         "clients": [config["algorithm"].get("clients_per_round") for config in together],
         "seeds": [method.seeds for method in study.methods],
         "groups": [run.summary.get("groups_are") for repeats in by_method for run in repeats],
     }
+    if not study.same_data:
+        yield words("unfair", "data")
     yield from (words("unfair", name) for name, own in values.items() if len({*own} - {None}) > 1)
     medians = [method.clients["n"].median() for method in study.main if len(method.clients)]
     if min(medians, default=FEW_ROWS) < FEW_ROWS:
@@ -261,49 +259,41 @@ def _of_comparison(study: Study, by_method: Sequence[Sequence["Run"]]) -> Iterat
 
 def _subtitle(run: "Run", study: Study) -> str:
     first = study.methods[0]
-    clients = f"{first.clients['client'].nunique():,} clients" if len(first.clients) else ""
-    groups = f"{len(first.groups)} groups" if first.groups else ""
-    parts = (
-        f"data set {run.summary['dataset']}",
-        " in ".join(filter(None, (clients, groups))),
-        f"{run.config['rounds']} rounds",
-        f"seed{'s' if len(study.seeds) > 1 else ''} {', '.join(map(str, study.seeds))}",
-    )
+    counts = {"clients": first.clients["client"].nunique(), "groups": len(first.groups)}
+    size = " in ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    seeds = f"seed{'s' if len(study.seeds) > 1 else ''} {', '.join(map(str, study.seeds))}"
+    parts = (f"data set {run.summary['dataset']}", size, f"{run.config['rounds']} rounds", seeds)
     return " · ".join(filter(None, parts))
 
 
 def _facts(label: str, run: "Run") -> Json:
-    summary = run.summary
+    """Return how a run was made; its command lies in its folder or in the comparison's above it."""
+    from e2fl.runs.store import COMMAND
+
+    summary, folders = run.summary, (run.folder, run.folder.parent) if run.folder else ()
+    commands = (_regular_file(folder / COMMAND) for folder in folders)
     return {
-        "label": label,
+        "method": label,
         "seed": run.seed,
         "rounds": summary.get("rounds"),
         "version": summary.get("version"),
-        "environment": summary.get("environment", {}),
+        "environment": ", ".join(f"{k} {v}" for k, v in summary.get("environment", {}).items()),
         "seconds": (summary.get("seconds") or {}).get("total"),
         "folder": None if run.folder is None else run.folder.name,
-        "command": _command(run.folder),
+        "command": (next(filter(None, commands), b"")).decode(errors="replace").strip(),
         "config": tomli_w.dumps({key: value for key, value in run.config.items() if value != {}}),
     }
 
 
-def _command(folder: Path | None) -> str | None:
-    """Return the command that made a run, from its folder or the comparison's above it."""
-    from e2fl.runs.store import COMMAND
-
-    folders = () if folder is None else (folder, folder.parent)
-    texts = (text for path in folders if (text := _regular_file(path / COMMAND)) is not None)
-    return next((text.decode(errors="replace").strip() for text in texts), None)
-
-
 def _data(runs: Sequence["Run"]) -> Json:
-    """Return data.json and data.svg from the first run that stored a description of its data."""
+    """Return data.json, and data.svg in base64, from the first run that stored them."""
     from e2fl.runs.store import Folder
 
     for folder in (run.folder for run in runs if run.folder is not None):
         described = Folder(folder).read_json("data.json")
         if described is not None:
-            return {"data": described, "data_picture": _regular_file(folder / "data.svg")}
+            picture = base64.b64encode(_regular_file(folder / "data.svg") or b"").decode()
+            return {"data": described, "data_picture": picture}
     return {}
 
 
@@ -321,62 +311,54 @@ def _impacts(named: Mapping[str, Sequence["Run"]]) -> pd.DataFrame:
     Both runs measure the same honest clients. named: the runs of each method.
     """
     clean, attacked = {}, []
-    for label, repeats in named.items():
-        for run in repeats:
-            attack = run.config.get("attack") or {}
-            placement = {name: attack.get(name) for name in PLACEMENT}
-            key = json.dumps([_settings(run.config | {"attack": placement}), run.seed])
-            if attack.get("name", HONEST) != HONEST:
-                attacked.append((key, str(attack["name"]), run))
-            elif attack:
-                clean[key] = label, run
-    rows = [
+    for label, run in ((label, run) for label, repeats in named.items() for run in repeats):
+        given = run.config.get("attack") or {}
+        placement = {name: given.get(name) for name in PLACEMENT}
+        key = json.dumps([_settings(run.config | {"attack": placement}), run.seed])
+        if _attack(run):
+            attacked.append((key, str(given["name"]), run))
+        elif given:
+            clean[key] = label, run
+    return pd.DataFrame(
         {"method": clean[key][0], "attack": attack, **_impact(clean[key][1], run)}
         for key, attack, run in attacked
         if key in clean
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def _impact(clean: "Run", attacked: "Run") -> dict[str, float]:
-    before, after = clean.summary, attacked.summary
-    level = "group" if before.get("group") and after.get("group") else "clients"
-    accuracy = [
-        pd.Series(
-            {name: group["accuracy"] for name, group in summary["groups"].items()}, dtype=float
-        )
-        for summary in (before, after)
-    ]
-    losses = (accuracy[0] - accuracy[1]).dropna()
-    lost = losses.clip(lower=0)
-    inside = losses.index.isin((after.get("attack") or {}).get("groups", ()))
+    before, after = (pd.Series(numbers_of(run.summary)) for run in (clean, attacked))
+    losses = (before - after).dropna()
+    level = "group" if "group/worst10" in losses else "clients"
+    names = {f"groups/{name}/accuracy": name for name in clean.summary["groups"]}
+    by_group = losses.reindex(list(names)).dropna().rename(names)
+    inside = by_group.index.isin((attacked.summary.get("attack") or {}).get("groups", ()))
+    lost = by_group.clip(lower=0)
     return {
-        "worst": before[level]["worst10"] - after[level]["worst10"],
-        "inside": losses[inside].mean(),
-        "outside": losses[~inside].mean(),
-        "hardest": losses[~inside].max(),
-        "clients": before["clients"]["mean"] - after["clients"]["mean"],
+        "worst": losses[f"{level}/worst10"],
+        "inside": by_group[inside].mean(),
+        "outside": by_group[~inside].mean(),
+        "hardest": by_group[~inside].max(),
+        "clients": losses["clients/mean"],
         "contained": 100 * lost[inside].sum() / lost.sum() if inside.any() and lost.any() else nan,
         "edges": _changed_edges(clean.folder, attacked.folder),
-        **{f"groups/{name}": loss for name, loss in losses.items()},
+        **{f"groups/{name}": loss for name, loss in by_group.items()},
     }
 
 
 def _changed_edges(clean: Path | None, attacked: Path | None) -> float:
     """Return the percentage of kept edges that the attacked run drops, over all its masks."""
-    if clean is None or attacked is None:
-        return nan
-    before, after = dict(_masks(clean)), dict(_masks(attacked))
+    before, after = ({} if folder is None else _masks(folder) for folder in (clean, attacked))
     names = before.keys() & after.keys()
     kept = sum(int(before[name].sum()) for name in names)
     lost = sum(int((before[name] & ~after[name]).sum()) for name in names)
     return 100 * lost / kept if kept else nan
 
 
-def _masks(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the masks that a run stored; none if its models are weights, or not stored."""
+def _masks(folder: Path) -> dict[str, Any]:
+    """Return the masks that a run stored; none if its models are weights, or not stored."""
     try:
         stored = load(read_bytes(folder / "model.safetensors"))
     except (OSError, SafetensorError):
-        return
-    yield from ((name, mask) for name, mask in stored.items() if mask.dtype == bool)
+        return {}
+    return {name: mask for name, mask in stored.items() if mask.dtype == bool}

@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pooch
 import vl_convert
 from markupsafe import Markup
@@ -21,14 +20,13 @@ from markupsafe import Markup
 from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
-from e2fl.report.charts import THEME, Plot, colour_of, safe_name, shape_of
+from e2fl.report.charts import STYLE, THEME, Plot, colour_of, safe_name, shape_of
 from e2fl.report.sections import sections
-from e2fl.report.study import PARTS, Study
+from e2fl.report.study import Study
 from e2fl.report.table import METHOD, Column, Table, environment
 from e2fl.report.verdict import verdict
 from e2fl.version import __version__
 
-MANY = 6  # with more methods, the legend does not stay visible on a phone
 STATIC = 460  # pixels: width of a plot drawn before any script runs; it can be read on a phone
 SHOWN = 200  # rows of a table on the page; files have all
 LINKED = 200_000  # characters of a CSV to save from the page; a longer one is only exported
@@ -50,16 +48,14 @@ def page(study: Study, *, reload: int = 0) -> str:
     parts = sections(study)
     drawn = [plot for part in parts for plot in part.plots]
     library, start = bundle(), _asset("page.js")
+    plots = {f"plot-{plot.key}": plot.for_page() for plot in drawn}
     template = environment("e2fl.report").get_template("page.html.j2")
     return template.render(
         study=study,
         sections=parts,
         verdict=verdict(study),
         legend=_legend(study),
-        many=len(study.methods) > MANY,
         runs=_run_table(study),
-        environments=_environments(study),
-        commands=list(dict.fromkeys(run["command"] for run in study.runs if run["command"])),
         definitions=DEFINITIONS,
         still={} if reload else {plot.key: Markup(_still(plot)) for plot in drawn},
         link=_link,
@@ -67,50 +63,38 @@ def page(study: Study, *, reload: int = 0) -> str:
         reload=reload,
         version=__version__,
         policy=_policy(library, start),
-        plots=Markup(_json({f"plot-{plot.key}": plot.for_page() for plot in drawn})),
+        # JSON that cannot close the element that contains it.
+        plots=Markup(json.dumps(plots, allow_nan=False).replace("<", "\\u003c")),
         library=Markup(library),
         start=Markup(start),
-        style=Markup(_asset("style.css")),
+        style=Markup(STYLE),
         licences=_asset("licences.txt"),
     )
 
 
-def export(study: Study, folder: Path) -> list[Path]:
+def export(study: Study, folder: Path) -> None:
     """Write all tables as CSV and LaTeX, all plots as SVG, PNG and PDF, and all of it as JSON."""
-    parts = sections(study)
+    parts, said = sections(study), verdict(study)
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
-    contents: dict[str, str | bytes] = {"clients.csv": client_table(study).csv()}
     for plot in (plot for part in parts for plot in part.plots):
         svg = vl_convert.vegalite_to_svg(plot.for_file())
-        contents[f"{plot.key}.svg"] = svg
-        contents[f"{plot.key}.png"] = vl_convert.svg_to_png(svg, scale=SHARPNESS)
-        contents[f"{plot.key}.pdf"] = vl_convert.svg_to_pdf(svg)
+        write_text(folder / f"{plot.key}.svg", svg)
+        (folder / f"{plot.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=SHARPNESS))
+        (folder / f"{plot.key}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     for table in tables:
-        contents[f"{table.key}.csv"] = table.csv()
-        contents[f"{table.key}.tex"] = table.latex()
+        write_text(folder / f"{table.key}.csv", table.csv())
+        write_text(folder / f"{table.key}.tex", table.latex())
     everything = {
         "title": study.title,
-        "verdict": verdict(study).text,
-        "key_figures": [figure._asdict() for figure in verdict(study).figures],
+        "verdict": said.text,
+        "key_figures": [figure._asdict() for figure in said.figures],
         "warnings": study.warnings,
         "settings": study.settings,
         "version": __version__,
         "tables": {table.key: table.json() for table in tables},
         "runs": study.runs,
     }
-    contents["report.json"] = json.dumps(everything, indent=1, allow_nan=False) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        data = content.encode() if isinstance(content, str) else content
-        (folder / name).write_bytes(data)
-    return [folder / name for name in contents]
-
-
-def client_table(study: Study) -> Table:
-    """Return a table of every client of every seed."""
-    rows = pd.concat([method.clients.assign(method=method.label) for method in study.methods])
-    columns = [METHOD, *(Column(title, title) for title in PARTS)]
-    return Table.of("clients", "Every client", columns, rows)
+    write_text(folder / "report.json", json.dumps(everything, indent=1, allow_nan=False) + "\n")
 
 
 @cache
@@ -140,11 +124,6 @@ def _policy(*scripts: str) -> str:
     )
 
 
-def _json(value: Any) -> str:
-    """Return JSON that cannot close the element that contains it."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
 def _still(plot: Plot) -> str:
     """Return the plot as SVG, for readers without scripts; ids of clips are unique on the page."""
     svg = str(vl_convert.vegalite_to_svg(plot.for_page(STATIC)))
@@ -169,13 +148,7 @@ def _legend(study: Study) -> list[dict[str, str]]:
 
 def _run_table(study: Study) -> Table:
     """Return a table of the runs behind the page."""
-    digits = {"seed": 0, "rounds": 0, "seconds": 1}
+    digits: dict[str, Any] = {"seed": 0, "rounds": 0, "seconds": 1}
     columns = [METHOD, *(Column(key, key, places) for key, places in digits.items())]
     columns += [Column("version", "e2fl"), Column("folder", "folder")]
-    rows = [run | {"method": run["label"]} for run in study.runs]
-    return Table.of("runs", "The runs", columns, rows)
-
-
-def _environments(study: Study) -> list[str]:
-    texts = [", ".join(f"{k} {v}" for k, v in run["environment"].items()) for run in study.runs]
-    return list(dict.fromkeys(filter(None, texts)))
+    return Table.of("runs", "The runs", columns, study.runs)

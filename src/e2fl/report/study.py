@@ -1,7 +1,7 @@
 """The contents of a report: one frame of runs, cut into methods over seeds. No words."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from e2fl import metrics
-from e2fl.errors import ConfigError
-from e2fl.metrics import Interval, Measure, measure_of
-from e2fl.metrics.intervals import (
-    Chance,
-    Statistic,
-    chance,
-    chance_draws,
-    over_clients,
-    over_seeds,
-    paired,
-    row_means,
-    row_worst10,
-)
+from e2fl.metrics import Interval, Measure, measure_of, tenth
+from e2fl.metrics.accuracy import Numbers
+from e2fl.metrics.intervals import LEVEL, chance_draws, over_clients, over_seeds, paired
 from e2fl.runs.records import numbers_of
 
 if TYPE_CHECKING:
@@ -30,7 +19,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-FIRST = ("method", "label", "algorithm", "seed", "view", "round", "last")
 # The parts of a summary that a line of history does not have.
 WHOLE_RUN = ("bytes", "bits", "budget", "inference", "loss", "participation", "seconds", "unseen")
 PARTS = ("seed", "client", "group", "n", "accuracy")
@@ -38,8 +26,7 @@ PARTS = ("seed", "client", "group", "n", "accuracy")
 
 def frame(runs: Iterable["Run"]) -> pd.DataFrame:
     """Return one row per run, view and evaluated round; `e2fl.results.frame` says what is in it."""
-    rows = pd.DataFrame([row for run in runs for row in _rows_of(run)])
-    return rows.reindex(columns=[*FIRST, *(name for name in rows.columns if name not in FIRST)])
+    return pd.DataFrame([row for run in runs for row in _rows_of(run)])
 
 
 def _rows_of(run: "Run") -> Iterator[Json]:
@@ -49,7 +36,7 @@ def _rows_of(run: "Run") -> Iterator[Json]:
             part = _seen_through(line, view)
             if last:
                 whole = _seen_through(run.summary, view)
-                part |= {key: whole[key] for key in (*WHOLE_RUN, "unseen") if whole.get(key)}
+                part |= {key: whole[key] for key in WHOLE_RUN if whole.get(key)}
             yield {
                 "method": view_label(run.label, view),
                 "label": run.label,
@@ -102,7 +89,6 @@ class Method:
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
     attacked: bool = False  # some clients are malicious
-    _intervals: dict[Any, Interval | None] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def final(self) -> pd.DataFrame:
@@ -135,26 +121,24 @@ class Method:
         values = self.by_seed(key)
         return float(np.mean(list(values.values()))) if values else None
 
-    def interval(self, key: str, minus: "Method | None" = None) -> Interval | None:
-        """Return a measure, or its difference to another method's, with its interval.
-
-        The interval is over seeds, of differences paired; with one seed, over clients.
-        """
-        if (key, minus) not in self._intervals:
-            own = self._interval(key) if minus is None else _difference(self, minus, key)
-            self._intervals[key, minus] = own
-        return self._intervals[key, minus]
-
-    def _interval(self, key: str) -> Interval | None:
+    def interval(self, key: str) -> Interval | None:
+        """Return a measure with its interval over seeds; with one seed, over clients."""
         values = self.by_seed(key)
         if not values:
             return None
-        interval = over_seeds(list(values.values()))
-        if len(values) == 1:
-            worst = key == "clients/worst10"
-            shares = self.shares("clients/mean" if worst else key, min(values))
-            interval = _over_clients(interval, shares, row_worst10 if worst else row_means)
+        interval = over_seeds([*values.values()])
+        members = self._members(key)
+        if len(values) == 1 and len(members) and np.isfinite(members).all():
+            interval = over_clients(members)
         return _cut(interval, key)
+
+    def minus(self, other: "Method", key: str) -> Interval | None:
+        """Return the difference to another method, over the seeds of both, paired."""
+        own, others = self.by_seed(key), other.by_seed(key)
+        if not own or not others:
+            return None
+        unpaired = Interval(float(np.mean([*own.values()]) - np.mean([*others.values()])))
+        return paired(own, others) or unpaired
 
     @property
     def groups(self) -> list[str]:
@@ -165,57 +149,50 @@ class Method:
         """Return the tenth of the groups with the lowest accuracy: group/worst10 averages these."""
         values = {name: self.final[f"groups/{name}/accuracy"].loc[seed] for name in self.groups}
         known = pd.Series(values, dtype=float).dropna().sort_values(kind="stable")
-        return list(known.index[: metrics.tenth(len(known))])
+        return list(known.index[: tenth(len(known))])
 
-    def shares(self, key: str, seed: int) -> "pd.Series[float] | None":
-        """Return a mean as the sum of the means of strata of clients; None for other measures.
-
-        The index is stratum, a group or "", and client.
-        """
-        index = ["stratum", "client"]
+    def _members(self, key: str) -> Numbers:
+        """Return the accuracies that a measure of one run is the mean of; none: it is no mean."""
         if key == "clients/mean":
-            rows = self.clients[self.clients["seed"] == seed].assign(stratum="")
-            return rows.set_index(index)["accuracy"] if len(rows) else None
-        groups = {"group/worst10": self.lowest_groups(seed), "group/mean": self.groups}.get(
-            key, [key.removeprefix("groups/").removesuffix("/accuracy")]
-        )
-        parts = self.parts[(self.parts["seed"] == seed) & (self.parts["group"] != "")]
-        members = parts.assign(stratum=parts["group"]).set_index(index)["accuracy"]
-        if not groups or not set(groups) <= set(parts["group"]):
-            return None
-        shares: pd.Series[float] = pd.concat([members.loc[[group]] for group in groups])
-        return shares / len(groups)
+            return self.clients["accuracy"].to_numpy(float)
+        lowest = self.lowest_groups(self.seeds[0]) if key == "group/worst10" else []
+        group = lowest[0] if len(lowest) == 1 else key.removeprefix("groups/")
+        inside = self.parts["group"] == group.removesuffix("/accuracy")
+        return self.parts.loc[inside & (self.parts["n"] > 0), "accuracy"].to_numpy(float)
 
     @cached_property
-    def chance(self) -> dict[str, Chance]:
-        """By path, the spread that chance alone gives, averaged over seeds as the measures are."""
+    def _draws(self) -> dict[str, Numbers]:
+        """By path, the spreads that chance alone gives, averaged over seeds as the measures are."""
         tested = self.parts[self.parts["n"] > 0]
         if tested.empty or not np.isfinite(tested["accuracy"]).all():
             return {}
         grouped = bool((tested["group"] != "").all())
+        names = ["accuracy", "n", "client", *(["group"] if grouped else [])]
         draws = [
-            chance_draws(
-                rows["accuracy"],
-                rows["n"],
-                rows["client"].to_numpy(),
-                rows["group"].to_numpy() if grouped else None,
-                seed=position,
-            )
+            chance_draws(**{name: rows[name].to_numpy() for name in names}, seed=position)
             for position, (_, rows) in enumerate(tested.groupby("seed", sort=False))
         ]
-        return chance({key: np.mean([draw[key] for draw in draws], axis=0) for key in draws[0]})
+        return {key: np.mean([draw[key] for draw in draws], axis=0) for key in draws[0]}
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """By path, the spread that chance alone gives on average."""
+        return {key: float(drawn.mean()) for key, drawn in self._draws.items()}
 
     def by_chance(self, key: str) -> bool:
-        """Return whether chance alone explains the spread of this path.
-
-        Of three groups, the lowest may be as chance has it, and its distance from the best not.
-        """
-        value, expected = self.mean(key), self.chance.get(key)
-        if value is None or expected is None or not expected.explains(value):
+        """Return whether chance alone explains this spread: the variance over groups or clients."""
+        variance = f"{key.partition('/')[0]}/variance"
+        value = self.mean(variance)
+        if value is None or key not in self._draws:
             return False
-        level, _, kind = key.partition("/")
-        best = self.mean(f"{level}/best10") if kind == "worst10" else None
-        return best is None or self.chance[f"{level}/tenths"].explains(best - value)
+        return value <= float(np.quantile(self._draws[variance], LEVEL))
+
+    def apart_by_chance(self, level: str) -> float:
+        """Return how far the best and the worst are apart at most, by chance alone."""
+        if f"{level}/worst10" not in self._draws:
+            return 0.0
+        distances = self._draws[f"{level}/best10"] - self._draws[f"{level}/worst10"]
+        return float(np.quantile(distances, LEVEL))
 
 
 def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:
@@ -229,46 +206,12 @@ def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:
 
 def _cut(interval: Interval, key: str) -> Interval:
     """Return an interval without the values that the measure cannot have."""
-    if interval.low is None or interval.high is None:
+    if interval.low is None or interval.high is None or key.startswith("measures/"):
         return interval
-    try:
-        measure = measure_of(key)
-    except ConfigError:  # a user's own measure
-        return interval
+    measure = measure_of(key)
     low = interval.low if measure.signed else max(0.0, interval.low)
     high = min(100.0, interval.high) if measure.unit == "%" else interval.high
     return replace(interval, low=low, high=high)
-
-
-def _difference(first: Method, second: Method, key: str) -> Interval | None:
-    one, two = first.by_seed(key), second.by_seed(key)
-    if not one or not two:
-        return None
-    interval = paired(one, two)
-    if interval is None:
-        return Interval(float(np.mean([*one.values()]) - np.mean([*two.values()])))
-    seed = min(one.keys() & two.keys())
-    own, other = first.shares(key, seed), second.shares(key, seed)
-    if interval.count > 1 or own is None or other is None:
-        return interval
-    # A group that is the worst with one method only counts 0 for the other; of a group of both
-    # methods, the clients count that both have.
-    both = own.index.get_level_values(0).intersection(other.index.get_level_values(0))
-    alone = (own - other).isna()
-    left_out = alone & alone.index.get_level_values(0).isin(both)
-    shares = own.sub(other, fill_value=0.0)[~left_out].sort_index()
-    return _over_clients(interval, shares, row_means)
-
-
-def _over_clients(
-    interval: Interval, shares: "pd.Series[float] | None", statistic: Statistic
-) -> Interval:
-    """Return the value with its interval over clients, if the share of every client is known."""
-    if shares is None or shares.empty or not np.isfinite(shares).all():
-        return interval
-    by_stratum = shares.groupby(level=0, sort=False)
-    strata = [np.asarray(rows, np.float64) for _, rows in by_stratum]
-    return replace(over_clients(strata, statistic), value=interval.value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,10 +226,11 @@ class Study:
     runs: tuple[Json, ...] = ()  # label, seed, rounds, version, config, command, folder
     unfinished: str = ""  # while a run is in progress: the round it has reached
     data: Json | None = None  # data.json of the first run that has one
-    data_picture: bytes | None = None  # data.svg beside it
+    data_picture: str = ""  # data.svg beside it, in base64
     groups_found: bool = False  # groups were found by an algorithm, not declared by clients
     own: tuple[Measure, ...] = ()  # measures that the user added
-    attacked: pd.DataFrame | None = None  # what each attack cost each method, by seed
+    attacked: pd.DataFrame = field(default_factory=pd.DataFrame)  # what attacks cost, by seed
+    same_data: bool = True  # otherwise, nothing is compared
 
     @property
     def main(self) -> tuple[Method, ...]:
@@ -295,8 +239,9 @@ class Study:
 
     @property
     def alone(self) -> Method | None:
-        """The method whose clients train on their own, if it was run."""
-        return next((method for method in self.main if method.alone), None)
+        """The method whose clients train on their own, if it was run on the same data."""
+        alone = (method for method in self.main if method.alone and self.same_data)
+        return next(alone, None)
 
     @cached_property
     def pair(self) -> tuple[Method, Method] | None:
@@ -309,25 +254,19 @@ class Study:
 
         honest = [method for method in self.main if not method.attacked] or self.main
         ranked = sorted(honest, key=rank, reverse=True)
-        return (ranked[0], ranked[1]) if len(ranked) > 1 else None
+        return (ranked[0], ranked[1]) if len(ranked) > 1 and self.same_data else None
 
     @property
     def subject(self) -> Method:
         """The method that the page describes first."""
         return self.pair[0] if self.pair else self.main[0]
 
-    def lead(self, key: str) -> Interval | None:
-        """Return by how much the best for the worst group is above the second best."""
-        return self.pair[0].interval(key, self.pair[1]) if self.pair else None
-
-    @cached_property
-    def protected_groups(self) -> tuple[str, str] | None:
+    @property
+    def protected_groups(self) -> tuple[str, ...]:
         """The two groups of a protected attribute: differences are the first minus the second."""
-        for method in self.methods:
-            groups = method.groups
-            if len(groups) == 2 and any("protected/" in str(path) for path in method.final):
-                return groups[0], groups[1]
-        return None
+        paths = (str(path) for method in self.methods for path in method.final)
+        protected = any(path.startswith("protected/") for path in paths)
+        return tuple(self.group_names) if protected and len(self.group_names) == 2 else ()
 
     @cached_property
     def group_names(self) -> list[str]:
@@ -360,7 +299,7 @@ class Study:
         if self.worst == "clients/worst10":
             return "worst tenth of clients"
         found = "found " if self.groups_found else ""
-        single = metrics.tenth(len(self.group_names)) == 1
+        single = tenth(len(self.group_names)) == 1
         return f"worst {found}group" if single else f"worst tenth of {found}groups"
 
     @property
@@ -368,16 +307,7 @@ class Study:
         """A description of the intervals on this page."""
         if len(self.seeds) > 1:
             return f"95 % intervals over {len(self.seeds)} seeds"
-        return "95 % intervals over clients (bootstrap, one run)"
-
-
-def extremes(values: Mapping[str, float | None]) -> Json | None:
-    """Return the names low and high of the lowest and highest values, least and most; or None."""
-    known = pd.Series(values, dtype=float).dropna()
-    if known.empty:
-        return None
-    names = {"low": known.idxmin(), "high": known.idxmax()}
-    return names | {"least": known.min(), "most": known.max()}
+        return "95 % intervals over clients (one run)"
 
 
 def gains(method: Method, alone: Method) -> pd.DataFrame:
@@ -405,12 +335,3 @@ def with_gains(method: Method, alone: Method | None) -> Method:
     last = method.rows["round"] == method.rows.groupby("seed")["round"].transform("max")
     columns = {key: method.rows["seed"].map(values).where(last) for key, values in added.items()}
     return replace(method, rows=method.rows.assign(**columns))
-
-
-def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:
-    """Return the clients that do worse than alone, averaged over seeds; all clients; seeds."""
-    both = gains(method, alone)
-    if both.empty:
-        return None
-    worse = (both["difference"] < 0).groupby(both["seed"], sort=False)
-    return float(worse.sum().mean()), int(worse.size().iloc[0]), worse.ngroups

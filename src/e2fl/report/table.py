@@ -25,7 +25,10 @@ from e2fl.metrics.intervals import over_seeds
 from e2fl.report.study import Method, Study
 from e2fl.text import aligned, neutral
 
+Column = Measure  # a column of text, too, has a key, a title and a head
 PlusMinus = Literal["std", "ci", "none"]
+METHOD = Column("method", "method")
+BESIDE = ("", "_low", "_high", "/std", "/ci", "_chance")
 DASH = "–"
 CHANCE = "What chance alone gives, if all clients are served alike:"
 MEANING = {
@@ -82,28 +85,6 @@ def environment(package: str, *, escape: bool = True) -> jinja2.Environment:
     )
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column: its name in the frame, its title, and the format of its numbers."""
-
-    key: str
-    title: str
-    digits: int = 2
-    head: str = ""  # a title over neighbouring columns
-    definition: str = ""  # the entry of `DEFINITIONS` that explains it
-    signed: bool = False
-    scale: float = 1.0  # from the exact value, as in files, to the value as written
-
-
-METHOD = Column("method", "method")
-
-
-def column_of(measure: Measure, **changes: Any) -> Column:
-    """Return the column of a measure."""
-    names = ("key", "title", "digits", "head", "definition", "signed")
-    return replace(Column(*(getattr(measure, name) for name in names)), **changes)
-
-
 def interval_cells(key: str, interval: Interval | None) -> dict[str, float | None]:
     """Return the cells of a value with its interval."""
     if interval is None:
@@ -124,10 +105,9 @@ class Table:
     key: str
     title: str
     columns: tuple[Column, ...]
-    frame: pd.DataFrame
+    frame: pd.DataFrame  # exact values; None: missing, or not finite
     note: str = ""
     bold: frozenset[tuple[int, str]] = frozenset()
-    plus_minus: PlusMinus = "none"
 
     @classmethod
     def of(
@@ -137,13 +117,17 @@ class Table:
         columns: Sequence[Column],
         rows: Iterable[Mapping[str, Any]] | pd.DataFrame,
         note: str = "",
-        **more: Any,
+        bold: Iterable[tuple[int, str]] = (),
     ) -> "Table":
         """Return a table of rows that hold cells by the keys of the columns."""
-        cells = rows if isinstance(rows, pd.DataFrame) else list(rows)
-        frame = pd.DataFrame(cells, dtype=object)
-        missing = [column.key for column in columns if column.key not in frame]
-        return cls(key, title, tuple(columns), frame.assign(**dict.fromkeys(missing)), note, **more)
+        cells = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows), dtype=object)
+        own = {column.key for column in columns}
+        keys = [f"{column.key}{suffix}" for column in columns for suffix in BESIDE]
+        cells = cells.reindex(columns=[key for key in keys if key in own or key in cells])
+        exact = cells.reset_index(drop=True).astype(object)
+        exact = exact.where(exact.map(_known).astype(bool), None)
+        shown = [key for key in exact if key in own or exact[key].notna().any()]
+        return cls(key, title, tuple(columns), exact[shown], note, frozenset(bold))
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -152,32 +136,38 @@ class Table:
         """Return the table for a terminal, and below it what chance gives and the note."""
         titles = [column.title for column in self.columns]
         heads = [cell for head, n in self.spans() for cell in (head, *[""] * (n - 1))]
-        parts = [aligned([titles, *self._rows()], heads if any(heads) else None)]
+        rows = [
+            [self.cell(row, c) + self.spread(row, c) for c in self.columns]
+            for row in range(len(self))
+        ]
+        parts = [aligned([titles, *rows], heads if any(heads) else None)]
         spreads = [c for c in self.columns if f"{c.key}_chance" in self.frame]
         if spreads:
-            shown = (self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads))
-            parts += [CHANCE, replace(self, columns=shown, note="", plus_minus="none").text()]
+            shown = [self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads)]
+            parts += [CHANCE, Table.of("chance", CHANCE, shown, self.frame).text()]
         return "\n\n".join(filter(None, [*parts, self.note]))
 
     def csv(self) -> str:
         """Return the exact values; no cell is taken for a formula by a spreadsheet."""
-        exact = self._exact().rename(columns=neutral).map(lambda v: neutral(_one_line(v)))
+        exact = self.frame.rename(columns=neutral).map(neutral)
         return str(exact.to_csv(index=False, lineterminator="\n"))
 
     def json(self) -> dict[str, Any]:
         """Return the title and the exact values, with None for what is missing."""
-        return {"title": self.title, "rows": self._exact().to_dict("records")}
+        return {"title": self.title, "rows": self.frame.to_dict("records")}
 
     def latex(self) -> str:
         r"""Return a float with a label, for \usepackage{booktabs,graphicx}; marks are bold."""
-        lines = [[tex(_capital(column.title)) for column in self.columns]]
-        lines += [[self._tex_cell(row, c) for c in self.columns] for row in range(len(self))]
-        titles, *rows = (" & ".join(line) + r" \\" for line in lines)
+        titles = [tex(_capital(column.title)) for column in self.columns]
+        rows = [
+            [self._tex_cell(row, column) for column in self.columns] for row in range(len(self))
+        ]
+        top, *lines = (" & ".join(line) + r" \\" for line in (titles, *rows))
         return FLOAT.format(
             caption=tex(". ".join(filter(None, (self.title, self.note)))),
             key=self.key,
             align="".join("l" if text else "r" for text in self.texts()),
-            rows="\n".join([*self._tex_heads(), titles, r"\midrule", *rows]),
+            rows="\n".join([*self._tex_heads(), top, r"\midrule", *lines]),
         )
 
     def html(self) -> str:
@@ -191,29 +181,22 @@ class Table:
 
     def texts(self) -> list[bool]:
         """Return which columns hold strings, which are aligned to the left."""
-        return [
-            position == 0
-            or any(isinstance(value, str) and value != DASH for value in self.frame[column.key])
-            for position, column in enumerate(self.columns)
-        ]
+        cells = (self.frame[column.key] for column in self.columns[1:])
+        return [True, *(any(isinstance(cell, str) and cell != DASH for cell in c) for c in cells)]
 
     def value(self, row: int, key: str) -> Any:
-        """Return the exact value of a cell; None if it is missing or not finite."""
-        value = self.frame[key].iloc[row] if key in self.frame else None
-        return (
-            value
-            if isinstance(value, str) or (value is not None and math.isfinite(value))
-            else None
-        )
+        """Return the exact value of a cell; None if it is missing."""
+        return self.frame.at[row, key] if key in self.frame else None
 
     def cell(self, row: int, column: Column) -> str:
         """Return a cell as written, without what stands beside it."""
         return written(self.value(row, column.key), column)
 
-    def plus_minus_of(self, row: int, column: Column) -> str:
+    def spread(self, row: int, column: Column) -> str:
         """Return what follows a cell: ± and a spread; empty if there is none."""
-        spread = self.value(row, f"{column.key}/{self.plus_minus}")
-        return "" if spread is None else f" ± {written(spread, replace(column, signed=False))}"
+        values = (self.value(row, f"{column.key}/{kind}") for kind in MEANING)
+        plain = replace(column, signed=False)
+        return "".join(f" ± {written(value, plain)}" for value in values if value is not None)
 
     def by_chance(self, row: int, column: Column) -> str:
         """Return what chance alone gives in place of a cell, as written; empty if not known."""
@@ -225,12 +208,6 @@ class Table:
         low, high = (self.value(row, f"{column.key}_{end}") for end in ("low", "high"))
         ends = [written(end, _coarser(column)) for end in (low, high)]
         return "" if None in (low, high) or ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-
-    def _rows(self) -> list[list[str]]:
-        return [
-            [f"{self.cell(row, c)}{self.plus_minus_of(row, c)}" for c in self.columns]
-            for row in range(len(self))
-        ]
 
     def _tex_heads(self) -> list[str]:
         if not any(head for head, _ in self.spans()):
@@ -244,18 +221,13 @@ class Table:
 
     def _tex_cell(self, row: int, column: Column) -> str:
         text, interval = tex(self.cell(row, column)), self.interval(row, column)
-        beside = self.plus_minus_of(row, column) or (f" ({interval})" if interval else "")
+        beside = self.spread(row, column) or (f" ({interval})" if interval else "")
         bold = (row, column.key) in self.bold
         return (rf"\textbf{{{text}}}" if bold else text) + (f" {tex(beside)}" if beside else "")
 
-    def _exact(self) -> pd.DataFrame:
-        """Return the columns and what stands beside them, where any cell has it."""
-        suffixes = ("", "_low", "_high", f"/{self.plus_minus}", "_chance")
-        keys = [f"{column.key}{suffix}" for column in self.columns for suffix in suffixes]
-        own = {column.key for column in self.columns}
-        cells = {key: [self.value(row, key) for row in range(len(self))] for key in keys}
-        shown = {k: v for k, v in cells.items() if k in own or any(x is not None for x in v)}
-        return pd.DataFrame(shown, dtype=object)
+
+def _known(value: Any) -> bool:
+    return isinstance(value, str) or (value is not None and math.isfinite(value))
 
 
 def written(value: float | str | None, column: Column) -> str:
@@ -282,11 +254,7 @@ def byte_unit(sizes: Iterable[float | None]) -> tuple[str, float, int]:
 
 def tex(text: str) -> str:
     """Return the string for LaTeX: every special character is escaped, on one line."""
-    return str(_one_line(text)).translate(str.maketrans(TEX))
-
-
-def _one_line(value: Any) -> Any:
-    return " ".join(value.split()) if isinstance(value, str) else value
+    return " ".join(text.split()).translate(str.maketrans(TEX))
 
 
 def _coarser(column: Column) -> Column:
@@ -309,25 +277,26 @@ def summary_table(
     columns: measures, by default those of `COLUMNS` and the user's own. views: whether other models
     of the same runs, such as (GM), have rows.
     """
-    several = len(study.seeds) > 1
-    measures = known_measures(study, COLUMNS["seeds" if several else "printed"])
-    if columns:
-        measures = [measure_of(path, study.own) for path in columns]
-    for measure in measures:
+    usual = "seeds" if len(study.seeds) > 1 else "printed"
+    chosen = [measure_of(path, study.own) for path in columns]
+    for measure in chosen:
         if not any(method.by_seed(measure.key) for method in study.methods):
             raise ConfigError(f"no run has a measure '{measure.key}'; choose others with --columns")
     methods = [method for method in study.methods if views or not method.view]
     seeds = min((len(method.seeds) for method in methods), default=0)
-    shown: PlusMinus = plus_minus if seeds > 1 else "none"
     note = f"Accuracy in percent{f', mean over {seeds} seeds' if seeds > 1 else ''}."
+    shown: PlusMinus = plus_minus if seeds > 1 else "none"
     note += MEANING.get(shown, "").format(seeds=seeds)
+    measures = chosen or known_measures(study.methods, usual, study.own)
     return method_table(study, "results", study.title, measures, methods, note, shown)
 
 
-def known_measures(study: Study, paths: Iterable[str]) -> list[Measure]:
-    """Return the measures of these paths that any method has, and the user's own."""
-    measures = [*(MEASURES[path] for path in paths), *study.own]
-    return [m for m in measures if any(method.by_seed(m.key) for method in study.methods)]
+def known_measures(
+    methods: Sequence[Method], table: str, own: Iterable[Measure] = ()
+) -> list[Measure]:
+    """Return those measures of a table of `COLUMNS`, and of the user's own, that a method has."""
+    measures = [*(MEASURES[path] for path in COLUMNS[table]), *own]
+    return [m for m in measures if any(method.by_seed(m.key) for method in methods)]
 
 
 def method_table(
@@ -347,12 +316,11 @@ def method_table(
     for method in methods:
         row: dict[str, Any] = {"method": method.label}
         for path in (measure.key for measure in measures):
-            row |= _cells(method, path, plus_minus)
-            if path in method.chance:
-                row[f"{path}_chance"] = method.chance[path].value
+            row |= _cells(method, path, plus_minus) | {f"{path}_chance": method.chance.get(path)}
         rows.append(row)
-    columns, bold = (METHOD, *measure_columns(study, measures)), best_cells(methods, measures)
-    return Table.of(key, title, columns, rows, note, bold=bold, plus_minus=plus_minus or "none")
+    columns = (METHOD, *measure_columns(study, measures))
+    bold = best_cells(methods, measures) if study.same_data else frozenset()
+    return Table.of(key, title, columns, rows, note, bold)
 
 
 def _cells(method: Method, key: str, plus_minus: PlusMinus | None) -> dict[str, float | None]:
@@ -371,25 +339,23 @@ def measure_columns(study: Study, measures: Sequence[Measure]) -> list[Column]:
     """Return the columns of these measures, with units that fit the values."""
     columns = []
     for measure in measures:
-        column = column_of(measure)
+        column = measure
         if measure.unit == "bytes":
             alike = [other.key for other in measures if other.head == measure.head]
             sizes = [m.mean(key) for m in study.methods if not m.alone for key in alike]
             unit, size, digits = byte_unit(sizes)
             head = measure.head.format(unit=unit)
-            column = replace(column, digits=digits, head=head, scale=1 / size)
+            column = replace(measure, digits=digits, head=head, scale=1 / size)
         elif measure.key.startswith("group/"):
             single = tenth(len(study.group_names) or 1) == 1
             title = measure.title.replace(" 10 %", "") if single else measure.title
             head = "found groups" if study.groups_found else measure.head
-            column = replace(column, title=title, head=head)
+            column = replace(measure, title=title, head=head)
         columns.append(column)
     return columns
 
 
-def best_cells(
-    methods: Sequence[Method], measures: Sequence[Measure]
-) -> frozenset[tuple[int, str]]:
+def best_cells(methods: Sequence[Method], measures: Sequence[Measure]) -> set[tuple[int, str]]:
     """Return the cells to mark: all that print the same as the best of their column.
 
     Training alone is not marked for bytes. In the column of a spread, nothing is marked if chance
@@ -406,7 +372,7 @@ def best_cells(
         if len(values) > 1 and measure.sign and not all_by_chance(methods, measure.key):
             best = max(values.values())
             marked |= {(row, measure.key) for row, value in values.items() if value == best}
-    return frozenset(marked)
+    return marked
 
 
 def all_by_chance(methods: Iterable[Method], key: str) -> bool:

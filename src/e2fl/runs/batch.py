@@ -1,18 +1,20 @@
 """Many runs, such as a comparison: finished ones are read, others resumed or started."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment, with_seed
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flError, RunError, StorageError
-from e2fl.runs.runner import run_experiment
+from e2fl.runs.runner import StoppedError, run_experiment
 from e2fl.runs.store import Folder, Run
-from e2fl.runs.watcher import Watcher, Watchers
+from e2fl.runs.watcher import Watcher
 
 BuildData = Callable[[Experiment], FederatedData]
 
@@ -44,14 +46,18 @@ class Batch:
         if len({str(error) for error in errors}) == 1:
             raise errors[0]
         if errors:
-            reasons = "; ".join(f"{task.title}: {error}" for task, error in self.failed.items())
             total = len(self.runs) + len(errors)
+            reasons = "; ".join(self.reasons())
             raise RunError(f"{len(errors)} of {total} runs failed: {reasons}")
         return list(self.runs.values())
 
+    def some(self) -> list[Run]:
+        """Return the runs that did not fail; it is an error if all of them did."""
+        return list(self.runs.values()) or self.finished()
 
-class BudgetSpentError(RunError):
-    """The end of the time for a batch; the run in progress leaves a checkpoint."""
+    def reasons(self) -> list[str]:
+        """Return which runs failed, and why."""
+        return [f"{task.title}: {error}" for task, error in self.failed.items()]
 
 
 class SharedData:
@@ -84,12 +90,12 @@ def run_all(
     """
     build = data if callable(data) else SharedData() if data is None else lambda _: data
     watcher, batch = watcher or Watcher(), Batch()
-    stops = _Deadline(None if budget is None else time.time() + budget)
+    deadline = math.inf if budget is None else time.time() + budget
     for position, task in enumerate(tasks, start=1):
         watcher.announce(position, len(tasks))
         try:
-            batch.runs[task] = _run(task, build, watcher, stops)
-        except BudgetSpentError:
+            batch.runs[task] = _run(task, build, watcher, lambda: time.time() >= deadline)
+        except StoppedError:
             batch.stopped = True
             break
         except StorageError:  # no other run could be stored either
@@ -97,6 +103,19 @@ def run_all(
         except E2flError as error:
             batch.failed[task] = error
     return batch
+
+
+def _run(task: Task, build: BuildData, watcher: Watcher, stop: Callable[[], bool]) -> Run:
+    if task.folder is not None and task.folder.is_symlink():
+        raise RunError(f"{task.folder} is a symbolic link; replace it by what it names")
+    data = None
+    if task.folder is None or not Folder(task.folder).finished():
+        if stop():
+            raise StoppedError("the budget is spent")
+        data = build(task.experiment)
+    return run_experiment(
+        task.experiment, out=task.folder, resume=True, data=data, watcher=watcher, stop=stop
+    )
 
 
 def compare(
@@ -107,19 +126,16 @@ def compare(
     resume: bool = False,
     data: FederatedData | None = None,
     watcher: Watcher | None = None,
-) -> list[Run]:
+) -> Batch:
     """Run each method with each seed, in folders NAME-seedN of `out`."""
     require_seeds(seeds, "a comparison")
     if out is not None:
         Folder(out).require_new(resume)
-    tasks = [
-        Task(
-            with_seed(method, seed), None if out is None else out / f"{file_name(name)}-seed{seed}"
-        )
-        for seed in seeds
-        for name, method in methods.items()
-    ]
-    return run_all(tasks, data=data, watcher=watcher).finished()
+    tasks = []
+    for seed, (name, method) in product(seeds, methods.items()):
+        folder = None if out is None else out / f"{file_name(name)}-seed{seed}"
+        tasks.append(Task(with_seed(method, seed), folder))
+    return run_all(tasks, data=data, watcher=watcher)
 
 
 def require_seeds(seeds: Sequence[int], what: str) -> None:
@@ -131,35 +147,3 @@ def require_seeds(seeds: Sequence[int], what: str) -> None:
 def file_name(name: str) -> str:
     """Return the name of a method in a file name: a variant "../x" must not leave its folder."""
     return re.sub(r"[:/\\]", ".", name)
-
-
-class _Deadline(Watcher):
-    """A watcher that stops a run between two rounds; never before its last round."""
-
-    def __init__(self, deadline: float | None):
-        self.deadline, self.last = deadline, 0
-
-    def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        self.last = last
-
-    def pause(self, number: int) -> None:
-        if number < self.last:
-            self.require_time()
-
-    def require_time(self) -> None:
-        """Raise `BudgetSpentError` if the time is up."""
-        if self.deadline is not None and time.time() >= self.deadline:
-            raise BudgetSpentError("the budget is spent")
-
-
-def _run(task: Task, build: BuildData, watcher: Watcher, stops: _Deadline) -> Run:
-    if task.folder is not None and task.folder.is_symlink():
-        raise RunError(f"{task.folder} is a symbolic link; replace it by what it names")
-    data = None
-    if task.folder is None or not Folder(task.folder).finished():
-        stops.require_time()
-        data = build(task.experiment)
-    watchers = Watchers(watcher, stops)
-    return run_experiment(
-        task.experiment, out=task.folder, resume=True, data=data, watcher=watchers
-    )

@@ -6,18 +6,23 @@ digest and holds that of the line before, so none can be changed, left out or ad
 `keep_ballots`, the ballots of a round lie in ballots/, one after the other. recount.py checks both.
 """
 
-import hashlib
 import json
 import os
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
-
 from e2fl.algorithms import Election
-from e2fl.data.federated import ClientId, GroupId
+from e2fl.data.federated import ClientId
 from e2fl.errors import RunError
-from e2fl.files import read_bytes, read_text, remove, replacing, write_text, writing
+from e2fl.files import (
+    append_text,
+    read_bytes,
+    read_text,
+    remove,
+    replacing,
+    sha256,
+    write_text,
+)
 from e2fl.rankings.order import Ranking
 from e2fl.runs.records import Json
 
@@ -43,7 +48,7 @@ def canonical(ranking: Ranking) -> bytes:
 
 def digest_of(ranking: Ranking) -> str:
     """Return the digest under which the chain knows a ranking."""
-    return hashlib.sha256(canonical(ranking)).hexdigest()
+    return sha256(canonical(ranking))
 
 
 def receipt(round_number: int, client: ClientId, rankings: tuple[Ranking, ...]) -> str:
@@ -104,15 +109,14 @@ class Chain:
 
     def begin(self, after: int) -> None:
         """Continue the chain after this round; what was recorded later is dropped."""
-        texts = []
+        lines: list[bytes] = []
         if after >= 1 and self.path.is_file():
             # The rules and a line for each round; a line that was being written comes later.
-            texts = read_bytes(self.path).splitlines(keepends=True)[: after + 1]
-        kept = _linked(b"".join(texts))
-        require(not texts or len(kept) == after + 1, CHAIN)
-        self.head = kept[-1]["digest"] if kept else ""
-        if kept:
-            write_text(self.path, b"".join(texts).decode())
+            lines = read_bytes(self.path).splitlines(keepends=True)[: after + 1]
+            require(len(lines) == after + 1, CHAIN)
+        self.head = _linked(b"".join(lines))[-1]["digest"] if lines else ""
+        if lines:
+            write_text(self.path, b"".join(lines).decode())
         else:
             remove(self.path)
         for path in self.ballots.glob("round-???????.bin"):
@@ -122,7 +126,6 @@ class Chain:
     def add(self, number: int, election: Election) -> None:
         """Record the election of a round."""
         ballots = []
-        known: dict[GroupId, tuple[Ranking, str]] = {}  # the last ballot of each group
         spool = replacing(self.ballots / f"round-{number:07d}.bin")
         with (
             spool if self.keep_ballots else nullcontext(Path(os.devnull)) as path,
@@ -131,40 +134,20 @@ class Chain:
             for client, group, ranking in election.ballots():
                 raw = canonical(ranking)
                 file.write(raw)
-                known[group] = ranking, hashlib.sha256(raw).hexdigest()
-                ballots.append([client, group, known[group][1]])
+                ballots.append([client, group, sha256(raw)])
         if not self.head:
             edges = {layer: len(rank) for layer, rank in election.global_ranking.items()}
             self._append({"round": 0, "layers": edges, **election.rules})
-        elected = {
-            str(group): _digest_like(own, *known[group])
-            for group, own in sorted(election.elected.items())
-        }
+        elected = {str(group): digest_of(own) for group, own in sorted(election.elected.items())}
         voters, result = sorted(election.voters), digest_of(election.global_ranking)
         results = {"elected": elected, "voters": voters, "global": result}
         self._append({"round": number, "ballots": ballots, **results})
 
-    def flush(self) -> None:
-        """Make sure that the chain is on disk: a checkpoint must not be ahead of it."""
-        if not self.head:  # the algorithm does not elect
-            return
-        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
-            os.fsync(file.fileno())
-
     def _append(self, line: Json) -> None:
         line = line | {"previous": self.head}
         self.head = _digest(line)
-        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line | {"digest": self.head}) + "\n")
-
-
-def _digest_like(ranking: Ranking, other: Ranking, known: str) -> str:
-    """Return the digest of a ranking. known: that of another one, often the same: of a single
-    voter.
-    """
-    same = all(np.array_equal(ranking[layer], other[layer]) for layer in ranking)
-    return known if same else digest_of(ranking)
+        append_text(self.path, json.dumps(line | {"digest": self.head}) + "\n")
 
 
 def _digest(line: Json) -> str:
-    return hashlib.sha256(json.dumps(line).encode()).hexdigest()
+    return sha256(json.dumps(line).encode())

@@ -17,7 +17,7 @@ from e2fl.config.sections import section_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering
-from e2fl.grouping.rank_clustering import Pairs, cheapest, first_rankings, stability
+from e2fl.grouping.rank_clustering import Pairs, first_rankings, stability
 from e2fl.grouping.separation import Separation, silhouette
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.rounds import Server
@@ -81,23 +81,19 @@ class Survey:
         if not self.fitting:
             return NOISE
         best, last = self.fitting[0], self.fitting[-1]
+        most = [row for row in self.fitting if row.stability >= best.stability - AS_STABLE][-1]
         text = (
             f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Without a quarter "
             f"of the clients, the groups found agree to {best.stability:.2f}; the smallest has "
             f"{best.smallest} clients."
         )
-        if last != best:
-            text += (
-                f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number "
-                "is uncertain: fewer groups hide small ones."
-            )
-        most = [row for row in self.fitting if row.stability >= best.stability - AS_STABLE][-1]
-        if most != best:
-            text += (
-                f" {most.groups} groups are as stable ({most.stability:.2f}); to keep small groups "
-                f"apart: grouping = {self.grouping(most.groups)}."
-            )
-        return text
+        if last == best:
+            return text
+        return (
+            f"{text} Silhouettes are flat from {best.groups} to {last.groups} groups, so the "
+            f"number is uncertain: fewer groups hide small ones. {most.groups} groups are as "
+            f"stable ({most.stability:.2f}): grouping = {self.grouping(most.groups)}."
+        )
 
     def grouping(self, groups: int) -> str:
         """Return the settings of this clustering that differ from the defaults, as TOML."""
@@ -117,21 +113,17 @@ def survey(
 ) -> Survey:
     """Cluster the ballots of every client into `first` to `last` groups.
 
-    Layers, restarts and so on are those of the experiment's own rank clustering, if it has one.
+    Layers and start are those of the experiment's own rank clustering, if it has one.
     """
     data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     if not 2 <= first <= last < len(data.population):
         clients = f"and less than the {len(data.population)} clients"
         raise ConfigError(f"--from must be at least 2, --to not less than --from, {clients}")
-    grouping = getattr(experiment.build_algorithm(), "grouping", None)
-    own = None if grouping is None else grouping.clustering()
-    clustering = replace(own or RankClustering(), groups=last)
+    grouping, seed = getattr(experiment.build_algorithm(), "grouping", None), experiment.seed
+    own = grouping if isinstance(grouping, RankClustering) else RankClustering()
+    clustering = replace(own, groups=last)
     tell(f"training {len(data.population)} clients once")
-    algorithm, model, seed = (
-        E2FL(grouping=clustering),
-        experiment.build_model(data),
-        experiment.seed,
-    )
+    algorithm, model = E2FL(grouping=clustering), experiment.build_model(data)
     learner = experiment.build_learner(model)
     federation = SimulatedFederation(data, algorithm, learner, threads=experiment.threads)
     server = Server(algorithm, model, data.population, rounds=1, seed=seed, evaluate_every=1)
@@ -144,7 +136,7 @@ def survey(
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
-        kept = cheapest(clustering.results(table, groups, seed, pairs))
+        kept = clustering.result(table, groups, seed, pairs)
         assigned = kept.assigned[pairs.places]
         rows.append(
             Row(
@@ -156,5 +148,4 @@ def survey(
                 None if None in declared else metrics.matched(kept.assigned, declared),
             )
         )
-    tell("done")
     return Survey(tuple(rows), clustering)

@@ -3,7 +3,6 @@
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm  # a bar of text needs no ipywidgets in a notebook
@@ -25,8 +24,7 @@ class Progress(Watcher):
 
     def __init__(self, stream: TextIO | None = None):
         self.stream = stream or sys.stderr
-        self.shown = True
-        self.draws = self.stream.isatty()
+        self.shown, self.draws = True, self.stream.isatty()
         self.bar: Bar | None = None
         self.label = self.turn = ""
         self.first = self.last = self.warned = 0
@@ -34,9 +32,6 @@ class Progress(Watcher):
 
     def announce(self, number: int, total: int) -> None:
         self.turn = f"run {number} of {total}, " if total > 1 else ""
-
-    def prepare(self) -> None:
-        self._say("compiling for this machine; this happens once and takes about a minute")
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label = f"{self.turn}{experiment.label}, seed {experiment.seed}"
@@ -85,24 +80,18 @@ class Progress(Watcher):
 
 
 class NotebookProgress(Progress):
-    """The display for Python and notebooks: a bar if possible, and warnings as such."""
+    """The display for Python and notebooks: a bar if possible, and warnings as such.
+
+    shown: default: in notebooks and on terminals.
+    """
 
     def __init__(self, *, shown: bool | None = None):
-        """Choose whether to show progress; by default in notebooks and on terminals."""
         super().__init__()
         self.draws = self.draws or "ipykernel" in sys.modules
         self.shown = self.draws if shown is None else shown
 
     def warn(self, message: str) -> None:
         warnings.warn(self._labelled(message), E2flWarning, stacklevel=2)
-
-
-def timed_steps() -> Callable[[str], None]:
-    """Return a function that prints a step and the seconds since the start, for other work."""
-    start = time.monotonic()
-    return lambda text: print(
-        f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True
-    )
 
 
 def figures(measured: Json) -> str:

@@ -22,8 +22,8 @@ def recount(folder: Path, last: int | None = None) -> str:
     """Count every round, up to `last`, and say what was counted; or raise `MismatchError`."""
     rules, *rounds = read_chain(folder)
     require(last is None or 1 <= last <= len(rounds), f"round {last}: the length of the chain")
-    if rules["vote"]["name"] != "borda" or rules["absent"] == "init_vote":
-        raise RunError(f"this vote ({rules['vote']['name']}, {rules['absent']}) is not recounted")
+    if rules["vote"]["name"] != "borda":
+        raise RunError(f"a vote by {rules['vote']['name']} is not recounted")
     layers, (own, every), count = rules["layers"].values(), rules["incumbents"], 0
     groups: dict[int, Any] = {}  # what each group elected last
     served: dict[Any, Any] = {}  # the same, averaged over rounds if the run does so

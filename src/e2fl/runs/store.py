@@ -1,30 +1,41 @@
-"""The files of a run: config.toml, history.jsonl, clients.csv, summary.json and more.
+"""The files of a run, which docs/running.md lists, and reading them again.
 
-history.jsonl has a line for each evaluated round, clients.csv every client at the last evaluation,
-model.safetensors the models, encoding.json how the columns of a table became inputs; data.json and
-data.svg describe the data. Reading a run imports nothing that its files name, and follows no links.
+Reading a run imports nothing that its files name, and follows no links.
 """
 
-import csv
 import io
 import json
 import math
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from e2fl.errors import ConfigError, RunError, StorageError, reason_of
-from e2fl.files import PARTIAL, finite, parse, read_text, remove, write_text, writing
+import pandas
+
+from e2fl.errors import ConfigError, RunError, reason_of
+from e2fl.files import (
+    PARTIAL,
+    append_text,
+    finite,
+    parse,
+    read_text,
+    remove,
+    sync,
+    write_text,
+    writing,
+)
 from e2fl.runs.records import Json
 from e2fl.text import neutral, plain
 
 if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment
+    from e2fl.data.federated import FederatedData
 
 try:
     import fcntl
@@ -35,6 +46,8 @@ COLUMNS = ("client", "group", "n", "accuracy", "loss")
 COMMAND = "command.txt"  # the command that made a run or a comparison, in its folder
 PAGE = "report.html"
 ENCODING = "encoding.json"  # how the columns of a table became inputs
+HISTORY = "history.jsonl"
+NEIGHBOURS = 200  # runs beside one that are looked at
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class Run:
     def label(self) -> str:
         """The display name of the method."""
         algorithm = self.config["algorithm"]
-        return str(algorithm.get("label", algorithm["name"]))
+        return str(algorithm.get("label", algorithm["name"].rpartition("/")[2]))
 
     @property
     def seed(self) -> int:
@@ -71,9 +84,9 @@ def read_run(path: str | Path) -> Run:
     folder = Folder(Path(path))
     summary, history = folder.read_summary(), folder.read_history()
     if not history or history[-1].get("clients") != summary.get("clients"):
-        raise RunError(f"{folder.path}: history.jsonl does not end as summary.json does")
-    config, clients = folder.read_config(), folder.read_clients()
-    return Run(config, summary, history, clients, folder=folder.path)
+        raise RunError(f"{folder.path}: {HISTORY} does not end as summary.json does")
+    clients: list[Json] = folder.read("clients.csv", clients_of)
+    return Run(folder.read_config(), summary, history, clients, folder=folder.path)
 
 
 class Folder:
@@ -97,9 +110,8 @@ class Folder:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(folder)
-            raise RunError(
-                f"another process is using {self.path}; wait for it to end, or stop it"
-            ) from error
+            what = f"another process is using {self.path}; wait for it to end, or stop it"
+            raise RunError(what) from error
         try:
             yield
         finally:
@@ -137,52 +149,32 @@ class Folder:
     def finished(self) -> bool:
         return (self.path / "summary.json").is_file()
 
-    def unfinish(self) -> None:
-        """Remove the summary of a finished run, so that it can continue."""
-        with writing(self.path / "summary.json"):
-            (self.path / "summary.json").unlink(missing_ok=True)
-
-    def write(self, name: str, text: str) -> None:
-        """Replace a file atomically."""
-        write_text(self.path / name, text)
+    def write(self, name: str, content: str | Json) -> None:
+        """Replace a file atomically; what is no text is written as JSON."""
+        write_text(self.path / name, content if isinstance(content, str) else json_text(content))
 
     def write_command(self, command: str) -> None:
         """Store the command that began a run or a comparison; one that resumes it is not stored."""
         if command and not (self.path / COMMAND).exists():
             self.write(COMMAND, command + "\n")
 
-    def write_json(self, name: str, value: Json) -> None:
-        self.write(name, json_text(value))
-
     def write_history(self, lines: Iterable[Json]) -> None:
         """Replace the history."""
-        self.write("history.jsonl", "".join(map(_line, lines)))
+        self.write(HISTORY, "".join(map(_line, lines)))
 
     def append_history(self, line: Json) -> None:
         """Add a line."""
-        with self._appending_history() as file:
-            file.write(_line(line))
+        append_text(self.path / HISTORY, _line(line))
 
-    def flush_history(self) -> None:
-        """Make sure that the history is on disk: a checkpoint must not be ahead of it."""
-        with self._appending_history() as file:
-            os.fsync(file.fileno())
-
-    @contextmanager
-    def _appending_history(self) -> Iterator[TextIO]:
-        path = self.path / "history.jsonl"
-        if not path.is_file():
-            raise StorageError(f"cannot write {path}: it was removed while the run used it")
-        with writing(path), path.open("a", encoding="utf-8") as file:
-            yield file
+    def flush(self, *names: str) -> None:
+        """Make sure that these files are on disk: a checkpoint must not be ahead of them."""
+        for path in (self.path / name for name in names):
+            with writing(path):
+                sync(path)
 
     def write_clients(self, rows: list[Json]) -> None:
-        columns = list(dict.fromkeys((*COLUMNS, *(name for row in rows for name in row))))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: neutral(value) for name, value in row.items()} for row in rows)
-        self.write("clients.csv", text.getvalue())
+        table = pandas.DataFrame(rows, dtype=object).map(neutral)
+        self.write("clients.csv", table.to_csv(index=False, lineterminator="\n"))
 
     def write_models(self, models: Mapping[str, Mapping[str, Any]]) -> None:
         """Write all models of a run, named MODEL/LAYER: weights as float32, masks as booleans."""
@@ -201,7 +193,7 @@ class Folder:
 
     def read_config(self) -> Json:
         """Return the settings in config.toml, with the sections that every run has."""
-        config: Json = self._read("config.toml", _config, "is not the folder of a run")
+        config: Json = self.read("config.toml", _config, "is not the folder of a run")
         return config
 
     def read_experiment(self) -> "Experiment":
@@ -214,29 +206,57 @@ class Folder:
             raise RunError(f"{self.path}: config.toml is not valid ({error})") from error
 
     def read_summary(self) -> Json:
-        summary: Json = self._read("summary.json", _object, "holds no finished run")
+        summary: Json = self.read("summary.json", _object, "holds no finished run")
         return summary
-
-    def read_json(self, name: str) -> Json | None:
-        """Return the object in a file that a run may lack; None if it is missing."""
-        return self._read(name, _object) if os.path.lexists(self.path / name) else None
 
     def read_history(self) -> list[Json]:
         """Return the evaluated rounds."""
-        known = os.path.lexists(self.path / "history.jsonl")
-        return self._read("history.jsonl", _lines) if known else []
+        return self.read(HISTORY, _lines) if os.path.lexists(self.path / HISTORY) else []
 
-    def read_clients(self) -> list[Json]:
-        rows: list[Json] = self._read("clients.csv", _clients)
-        return rows
+    def read_json(self, name: str) -> Json | None:
+        """Return the object in a file that a run may lack; None if it is missing."""
+        return self.read(name, _object) if os.path.lexists(self.path / name) else None
 
-    def _read(self, name: str, read: Callable[[str], Any], what: str = "is damaged") -> Any:
-        """Return what `read` makes of a file; whatever is wrong with it is one `RunError`."""
+    def read(self, name: str, parser: Callable[[str], Any], what: str = "is damaged") -> Any:
+        """Return what a parser makes of a file; whatever is wrong with it is one `RunError`."""
         try:
-            return parse(read, read_text(self.path / name))
-        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            return parse(parser, read_text(self.path / name))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             reason = reason_of(error)
             raise RunError(f"{self.path} {what}: {name} cannot be read ({reason})") from error
+
+
+def write_data(folder: Folder, data: "FederatedData", warn: Callable[[str], None]) -> None:
+    """Write data.svg and data.json, so that a report needs no data, if one of them is missing."""
+    from e2fl.data.describe import summarise
+
+    if not all((folder.path / name).is_file() for name in ("data.svg", "data.json")):
+        try:
+            summary = summarise(data)
+            picture = summary.draw()
+        except Exception as error:  # a data set is arbitrary code; this ends no run
+            warn(f"data.svg is not written: {type(error).__name__}: {reason_of(error)}")
+        else:
+            folder.write("data.svg", picture)
+            folder.write("data.json", summary.to_json())
+    for column in _earlier_groups(folder, data.about()):
+        warn(
+            f"column '{column}' is an input here, and the group of an earlier run on the same "
+            "table; if groups must not decide, leave it out with data.features"
+        )
+
+
+def _earlier_groups(folder: Folder, about: Mapping[str, Any]) -> list[str]:
+    """Return the input columns that a run beside this one, on the same table, used as group."""
+    if about.get("sha256") is None:
+        return []
+    groups = set()
+    for path in islice(folder.path.parent.glob("*/summary.json"), NEIGHBOURS):
+        with suppress(RunError):
+            earlier = Folder(path.parent).read_summary().get("data") or {}
+            if earlier.get("sha256") == about["sha256"]:
+                groups.add(earlier.get("group_column"))
+    return [name for name in about.get("columns", ()) if name in groups]
 
 
 def run_folders(path: Path, depth: int = 3) -> Iterator[Path]:
@@ -259,12 +279,9 @@ def _line(value: Json) -> str:
 
 def _config(text: str) -> Json:
     config = tomllib.loads(text)
-    for section in ("data", "algorithm", "model"):
-        if not isinstance(config[section]["name"], str):
-            raise ValueError(f"section '{section}' has no name")
-    for name, kind in (("name", str), ("seed", int), ("rounds", int)):
-        if not isinstance(config[name], kind):
-            raise ValueError(f"{name} is {config[name]!r}")
+    names = [config["name"], *(config[key]["name"] for key in ("data", "algorithm", "model"))]
+    if {*map(type, names)} != {str} or {type(config[key]) for key in ("seed", "rounds")} != {int}:
+        raise ValueError("a name is no string, or seed or rounds no integer")
     return config
 
 
@@ -284,18 +301,19 @@ def _lines(text: str) -> list[Json]:
     return lines
 
 
-def _clients(text: str) -> list[Json]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    rows = list(reader)
-    if not set(COLUMNS) <= {*(reader.fieldnames or ())}:
+def clients_of(text: str) -> list[Json]:
+    """Return the rows of a clients.csv."""
+    table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    if not set(COLUMNS) <= set(table):
         raise ValueError(f"a column is missing: it needs {', '.join(COLUMNS)}")
-    return [{name: _cell(name, cell) for name, cell in row.items()} for row in rows]
+    rows = table.to_dict("records")
+    return [{str(name): _cell(str(name), cell) for name, cell in row.items()} for row in rows]
 
 
 def _cell(column: str, text: str) -> Any:
     """Return the value that was written to a column of clients.csv."""
     if column in ("n", "served_as"):
-        return int(text) if text else None
+        return int(float(text)) if text else None
     if column == "loss" or column.startswith("accuracy"):
         return float(text) if text else math.nan
     return plain(text)

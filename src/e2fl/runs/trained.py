@@ -5,7 +5,7 @@ Nothing that the files of a run name is imported, unless the caller trusts them.
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
@@ -46,7 +46,7 @@ class Prediction:
 
     classes: NDArray[np.int64]  # [examples], the most probable class
     probabilities: NDArray[np.float32]  # [examples, classes]
-    model: str  # the model that was used: global, group0, ...; empty if rows used different ones
+    model: str  # that was used: global, group0, ...; empty if rows used that of their group
     names: tuple[str, ...] = ()  # of the classes, where they have names
 
     @property
@@ -65,10 +65,36 @@ class Prediction:
         return pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n")
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """The group and the model that an unseen client gets; no group if the algorithm has none.
+
+    params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the client,
+    `by_group` has the weights for the rows of each group. score: the counts on the client's test
+    examples, if it has any.
+    """
+
+    group: GroupId | None
+    params: Params
+    by_group: dict[GroupId, Params]
+    model: Model
+    score: Tally | None
+
+
+class Unlabelled(Examples):
+    """Examples without labels, for algorithms that do not need any."""
+
+    def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
+        raise DataError(
+            "the training rows have no labels, but this run's algorithm needs them to find the "
+            "group of an unseen client or to train its model; add labels"
+        )
+
+
 class TrainedRun:
     """A finished run as the source of models.
 
-    trust: import the network that config.toml names, if it is not one of e2fl.
+    trust: import the code that config.toml names, if it is not of e2fl.
     """
 
     def __init__(self, path: Path, *, trust: bool = False):
@@ -92,14 +118,13 @@ class TrainedRun:
         """Return the shape of inputs and the number of classes."""
         inputs = self.summary.get("inputs") or {}
         shape, classes = inputs.get("shape"), inputs.get("classes")
-        sizes = (*shape, classes) if isinstance(shape, list) else (shape, classes, None)
+        sizes: list[Any] = [*shape, classes] if isinstance(shape, list) else [None]
         if not all(type(size) is int and 0 < size < 2**31 for size in sizes):
             raise RunError(
                 f"{self.folder.path}/summary.json has inputs of the shape {shape!r} and "
                 f"{classes!r} classes; both must be positive integers"
             )
-        *shape, classes = sizes
-        return tuple(shape), classes
+        return tuple(sizes[:-1]), sizes[-1]
 
     @cached_property
     def models(self) -> dict[str, dict[str, Tensor]]:
@@ -125,14 +150,12 @@ class TrainedRun:
                 "use --find-group (in Python: e2fl.assign) to train one for new data"
             )
         found = self.summary["membership"] == "found"
-        names = [] if found else list(map(str, self.summary["inputs"]["group_names"]))
-        known: dict[str, str] = {}
-        for model in sorted(self.models, key=lambda one: (one == "global", len(one), one)):
-            number = model.removeprefix("group")
-            named = number.isdecimal() and int(number) < len(names)
-            known[names[int(number)] if named else number] = model
+        names = () if found else self.summary["inputs"]["group_names"]
+        titles = {f"group{number}": str(name) for number, name in enumerate(names)}
+        models = sorted(self.models, key=lambda name: (name == "global", len(name), name))
+        known = {titles.get(name, name.removeprefix("group")): name for name in models}
         if group is None and len(known) == 1:
-            return next(iter(known.values()))
+            return models[0]
         if str(group) not in known:
             wrong = "has several models" if group is None else f"has no group '{group}'"
             choices = ", ".join(known)
@@ -141,14 +164,13 @@ class TrainedRun:
 
     def params(self, name: str) -> Params:
         """Return the weights of one model; those of a subnetwork are zero where it has no edge."""
-        tensors = self.models.get(name, {})
-        for layer in self.model.spec.layers:
+        tensors, layers = self.models.get(name, {}), self.model.spec.layers
+        for layer in layers:
             if layer.name not in tensors or tensors[layer.name].numel() != layer.edges:
                 raise RunError(
                     f"{self.folder.path}/model.safetensors does not fit the network: see "
                     f"{name}/{layer.name}"
                 )
-        layers = self.model.spec.layers
         if all(tensors[layer.name].dtype == torch.bool for layer in layers):
             masks = {layer.name: tensors[layer.name].numpy().reshape(-1) for layer in layers}
             return self.model.supernet(self.experiment.seed).subnetwork(masks)
@@ -161,134 +183,139 @@ class TrainedRun:
         network.load_state_dict(self.params(name), strict=False)
         return network.eval()
 
-    def read(self, table: Path) -> Examples:
-        """Return the rows of a table (CSV, Parquet), or of an array of inputs (.npy)."""
-        if table.suffix == ".npy":
-            try:
-                return from_inputs(np.load(table, allow_pickle=False, mmap_mode="r"), self.shape)
-            except ValueError as error:
-                raise DataError(f"{table} is not an array of numbers ({error})") from error
-        encoding = self.folder.read_json(ENCODING)
-        if encoding is None:
+    def read(self, source: Any) -> Examples:
+        """Return rows without labels, of a table or an .npy file (paths) or an array of inputs."""
+        if isinstance(source, Path) and source.suffix != ".npy":
+            encoding = self.folder.read_json(ENCODING)
+            if encoding is None:
+                raise DataError(
+                    f"the run was trained on '{self.summary['dataset']}', not on a table; give its "
+                    "inputs as an array in an .npy file"
+                )
+            return Encoding.from_json(encoding).encode(source)
+        try:
+            x = np.load(source, allow_pickle=False) if isinstance(source, Path) else source
+        except ValueError as error:
+            raise DataError(f"{source} is not an array of numbers ({error})") from error
+        x = np.asarray(x)
+        if x.dtype.kind != "f":
             raise DataError(
-                f"the run was trained on '{self.summary['dataset']}', not on a table; give its "
-                "inputs as an array in an .npy file"
+                f"inputs must be floating-point numbers as the network sees them, not {x.dtype}; "
+                "scale them as the data of the run was scaled"
             )
-        examples = Encoding.from_json(encoding).encode(table)
-        if not len(examples):
-            raise DataError(f"{table} has no rows to predict")
-        return examples
+        self._require_inputs("inputs", x)
+        return Examples(x.astype(np.float32), np.full(len(x), NO_LABEL, dtype=np.int64))
 
     def predict(self, examples: Examples, group: str | int | None) -> Prediction:
         """Predict with the model of a group or, if rows have groups, each with that of its own."""
-        groups = np.zeros(len(examples), dtype=np.int64)
         if group is None and examples.group is not None and len(self.models) > 1:
-            groups = examples.group
-            names = {int(one): f"group{one}" for one in np.unique(groups)}
-        else:
-            names = {0: self.choose(group)}
-        weights = {one: self.params(name) for one, name in names.items()}
-        name = next(iter(names.values())) if len(names) == 1 else ""
-        return self._prediction(self.model, weights, groups, examples, name)
+            own = {int(one): self.params(f"group{one}") for one in np.unique(examples.group)}
+            return self._prediction({}, own, examples, "")
+        name = self.choose(group)
+        return self._prediction(self.params(name), {}, examples, name)
 
     def predict_unseen(self, examples: Examples) -> Prediction:
         """Predict for an unseen client with these examples, whose group the algorithm finds."""
-        assigned = assign(self.folder.path, examples, trust=self.trust)
-        own = examples.group
-        inside = assigned.by_group if own is not None else {}
-        groups = np.zeros(len(examples), dtype=np.int64) if own is None else own
-        weights = {int(one): inside.get(int(one), assigned.params) for one in np.unique(groups)}
+        assigned = self.assign(examples)
         name = "global" if assigned.group is None else f"group{assigned.group}"
-        name = "" if assigned.by_group else name
-        return self._prediction(assigned.model, weights, groups, examples, name)
+        own = assigned.by_group
+        return self._prediction(assigned.params, own, examples, "" if own else name)
 
     def _prediction(
-        self,
-        model: Model,
-        weights: dict[int, Params],
-        groups: NDArray[np.int64],
-        examples: Examples,
-        name: str,
+        self, params: Params, by_group: Mapping[GroupId, Params], examples: Examples, name: str
     ) -> Prediction:
-        """Predict each example with the weights of its group."""
+        """Predict with the weights of each row's own group, where it has some."""
+        if not len(examples):
+            raise DataError("there are no rows to predict")
         outputs = np.zeros((len(examples), self.classes), dtype=np.float32)
-        for group, params in weights.items():
-            rows = np.flatnonzero(groups == group)
-            outputs[rows] = probabilities(model, params, examples.take(rows))[:, : self.classes]
+        own = examples.group if by_group else None
+        groups = np.zeros(len(examples), dtype=np.int64) if own is None else own
+        for group in np.unique(groups):
+            rows, weights = np.flatnonzero(groups == group), by_group.get(int(group), params)
+            for block in np.split(rows, range(BLOCK, len(rows), BLOCK)):
+                with torch.no_grad():
+                    logits = self.model.outputs(weights, examples.inputs(block))
+                # A network may have more outputs than there are classes.
+                outputs[block] = torch.softmax(logits, dim=1).numpy()[:, : self.classes]
         labels = tuple(map(str, self.summary["inputs"]["label_names"]))
         return Prediction(outputs.argmax(axis=1).astype(np.int64), outputs, name, labels)
 
-
-def probabilities(model: Model, params: Params, examples: Examples) -> NDArray[np.float32]:
-    """Return the probability of every class [examples, classes], of at least one example."""
-    parts = []
-    with torch.no_grad():
-        for start in range(0, len(examples), BLOCK):
-            rows = slice(start, min(start + BLOCK, len(examples)))
-            parts.append(torch.softmax(model.outputs(params, examples.inputs(rows)), dim=1).numpy())
-    return np.concatenate(parts)
-
-
-def from_inputs(x: Any, shape: Sequence[int]) -> Examples:
-    """Return examples without labels from an array of inputs, as the network reads them."""
-    array = np.asarray(x)
-    if array.dtype.kind != "f":
-        raise DataError(
-            f"inputs must be floating-point numbers as the network sees them, not {array.dtype}; "
-            "scale them as the data of the run was scaled"
+    def assign(
+        self, train: Examples, *, test: Examples | None = None, group: GroupId | None = None
+    ) -> Assignment:
+        """Return the group and the model for an unseen client, as the function `assign`."""
+        self.require_trust(self.experiment.algorithm_names())
+        if not len(train):
+            raise DataError("an unseen client needs at least one training example")
+        unlabelled = bool((train.y == NO_LABEL).all())
+        self._require_fit("training", train, group, labelled=not unlabelled)
+        if test is not None:
+            self._require_fit("test", test)
+        algorithm = self.experiment.build_algorithm()
+        identity = checkpoint.identity_of(self.experiment, self.summary["data"])
+        last = checkpoint.latest(
+            self.folder.checkpoints,
+            types_of(algorithm).state,
+            problem=lambda saved: "" if saved.identity == identity else "is of another run",
         )
-    if not len(array):
-        raise DataError("there are no rows to predict")
-    require_inputs(array, shape, "inputs")
-    return Examples(array.astype(np.float32), np.full(len(array), NO_LABEL, dtype=np.int64))
-
-
-def require_inputs(x: NDArray[Any], shape: Sequence[int], name: str) -> None:
-    """Raise `DataError` unless inputs have this shape and are finite; `name` says which."""
-    if tuple(x.shape[1:]) != tuple(shape):
-        raise DataError(f"{name} have the shape {tuple(x.shape[1:])}; the run has {tuple(shape)}")
-    finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
-    if not finite.all():
-        row = int(finite.argmin()) + 1
-        raise DataError(f"{name}: row {row} has an input that is missing or not finite")
-
-
-# Unseen clients: the group and the model for a client that took no part in a run.
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """The group and the model that an unseen client gets; no group if the algorithm has none.
-
-    params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the client,
-    `by_group` has the weights for the rows of each group. score: the counts on the client's test
-    examples, if it has any.
-    """
-
-    group: GroupId | None
-    params: Params
-    by_group: dict[GroupId, Params]
-    model: Model
-    score: Tally | None
-
-
-class UnlabelledExamples(Examples):
-    """Examples without labels, for algorithms that do not need any."""
-
-    def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
-        raise DataError(
-            "the training rows have no labels, but this run's algorithm needs them to find the "
-            "group of an unseen client or to train its model; add labels"
+        if last is None or last.round_number != self.summary["rounds"]:
+            path = self.folder.path
+            raise RunError(f"{path} has no complete checkpoint of its last round; repeat the run")
+        learner = self.experiment.build_learner(self.model)
+        learner = replace(learner, round_number=0, client_id=UNSEEN)
+        if unlabelled:
+            train = Unlabelled(train.x, train.y, train.group, train.scale, train.shift)
+        client = Client(UNSEEN, train, train if test is None else test, group)
+        models = algorithm.for_unseen(last.state, client, learner)
+        models = expect_models(models, self.model.spec, algorithm, "for_unseen")
+        own: ClientModel = next(iter(models.views.values()))
+        score = None
+        if test is not None and len(test):
+            views = score_alone(models, client, learner).views.values()
+            score = total(next(iter(views)).values())
+        return Assignment(
+            models.group,
+            learner.weights_of(own.model),
+            {inside: learner.weights_of(params) for inside, params in own.by_group.items()},
+            self.model,
+            score,
         )
 
-    def take(self, rows: NDArray[np.int64]) -> Examples:
-        return _without_labels(super().take(rows))
+    def _require_fit(
+        self, name: str, examples: Examples, group: GroupId | None = None, labelled: bool = True
+    ) -> None:
+        """Raise `DataError` for examples, or a group, that are not like those of the run."""
+        known = self.summary["data"].get("encoding")
+        if isinstance(examples, Encoded) and known not in (None, examples.made_by["encoding"]):
+            raise DataError(
+                f"the {name} rows were encoded by a table that is not the one of the run, or has "
+                "changed since; use the run's own table"
+            )
+        self._require_inputs(f"{name} examples", examples.x)
+        labels = examples.y if labelled else np.zeros(len(examples))
+        groups = np.zeros(len(labels)) if examples.group is None else examples.group
+        if not len(examples.x) == len(labels) == len(groups):
+            raise DataError(f"{name} examples need as many labels, and groups if any, as rows")
+        declared = np.asarray([] if group is None else [group])
+        most = int(self.summary["inputs"]["groups"]) or 2**31
+        for what, numbers, count in (
+            (f"{name} row {{}} has the label", labels, self.classes),
+            (f"{name} row {{}} declares the group", groups, most),
+            ("the client declares the group", declared, most),
+        ):
+            wrong = np.flatnonzero((numbers < 0) | (numbers >= count) | (numbers % 1 != 0))
+            if len(wrong):
+                who = what.format(wrong[0] + 1)
+                raise DataError(f"{who} {numbers[wrong[0]]}; the run has 0 to {count - 1}")
 
-
-def _without_labels(examples: Examples) -> Examples:
-    return UnlabelledExamples(
-        examples.x, examples.y, examples.group, examples.scale, examples.shift
-    )
+    def _require_inputs(self, name: str, x: NDArray[Any]) -> None:
+        """Raise `DataError` unless inputs have the shape of the run and are finite."""
+        if x.shape[1:] != self.shape:
+            raise DataError(f"{name} have the shape {x.shape[1:]}; the run has {self.shape}")
+        finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+        if not finite.all():
+            row = int(finite.argmin()) + 1
+            raise DataError(f"{name}: row {row} has an input that is missing or not finite")
 
 
 def assign(
@@ -306,72 +333,7 @@ def assign(
     the code that the run's config.toml names; without it, such a run is refused. The folder is not
     changed, and the same data always gives the same answer.
     """
-    if not len(train):
-        raise DataError("an unseen client needs at least one training example to find its group")
-    run = TrainedRun(Path(folder), trust=trust)
-    run.require_trust(run.experiment.algorithm_names())
-    unlabelled = bool((train.y == NO_LABEL).all())
-    _require_fit(run, "training", train, labelled=not unlabelled)
-    if test is not None:
-        _require_fit(run, "test", test)
-    if group is not None:
-        _require_groups(run, "an unseen client", np.asarray(group))
-    algorithm = run.experiment.build_algorithm()
-    last = checkpoint.latest(
-        run.folder.checkpoints,
-        types_of(algorithm).state,
-        require=lambda found: checkpoint.require_identity(found, run.experiment),
-    )
-    if last is None or last.round_number != run.summary["rounds"]:
-        raise RunError(f"{folder} has no complete checkpoint of its last round; repeat the run")
-    learner = run.experiment.build_learner(run.model)
-    learner = replace(learner, round_number=0, client_id=UNSEEN)
-    train = _without_labels(train) if unlabelled else train
-    client = Client(UNSEEN, train, test if test is not None else train, group)
-    models = algorithm.for_unseen(last.state, client, learner)
-    models = expect_models(models, run.model.spec, algorithm, "for_unseen")
-    own: ClientModel = next(iter(models.views.values()))
-    score = None
-    if test is not None and len(test):
-        views = score_alone(models, client, learner).views.values()
-        score = total(next(iter(views)).values())
-    return Assignment(
-        models.group,
-        learner.weights_of(own.model),
-        {inside: learner.weights_of(params) for inside, params in own.by_group.items()},
-        run.model,
-        score,
-    )
-
-
-def _require_fit(run: TrainedRun, name: str, examples: Examples, labelled: bool = True) -> None:
-    """Raise `DataError` for examples that are not like those of the run; `name` says which."""
-    x, y, group = examples.x, examples.y, examples.group
-    recorded = run.summary.get("data", {})
-    for fact, value in (examples.made_by if isinstance(examples, Encoded) else {}).items():
-        if recorded.get(fact, value) != value:
-            raise DataError(
-                f"the {name} rows were encoded by a table that is not the one of the run, or has "
-                f"changed since (another {fact}); use the table and the configuration of the run"
-            )
-    require_inputs(x, run.shape, f"{name} examples")
-    if y.shape != (len(x),) or (group is not None and group.shape != y.shape):
-        raise DataError(f"{name} examples need as many labels, and groups if any, as rows")
-    wrong = np.flatnonzero((y < 0) | (y >= run.classes) | (y % 1 != 0))
-    if labelled and len(wrong):
-        label = y[wrong[0]]
-        known = f"the run has classes 0 to {run.classes - 1}"
-        raise DataError(f"{name} row {wrong[0] + 1} has the label {label}; {known}")
-    if group is not None:
-        _require_groups(run, f"{name} examples", group)
-
-
-def _require_groups(run: TrainedRun, who: str, group: NDArray[np.int64]) -> None:
-    groups = int(run.summary["inputs"].get("groups", 0))
-    known = group.dtype.kind in "iu" and (group >= 0).all()
-    if not known or (groups and (group >= groups).any()):
-        which = f"the run has groups 0 to {groups - 1}" if groups else "groups are 0 or more"
-        raise DataError(f"{who} cannot declare group {group}; {which}")
+    return TrainedRun(Path(folder), trust=trust).assign(train, test=test, group=group)
 
 
 def export_model(

@@ -1,12 +1,10 @@
 """Watchers: objects that follow the progress of a run."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from e2fl.config.experiment import Experiment
 from e2fl.runs.records import Json
-from e2fl.runs.store import Folder
 
 
 class Watcher:
@@ -14,9 +12,6 @@ class Watcher:
 
     def announce(self, number: int, total: int) -> None:
         """Handle the announcement of run `number` of `total`."""
-
-    def prepare(self) -> None:
-        """Handle a preparation that takes long, as that of compiled code does the first time."""
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         """Handle the start of a run, or its resumption, with round `first`."""
@@ -27,9 +22,6 @@ class Watcher:
         An exception here stops the run, and the round is repeated when it is resumed: every watcher
         sees every round.
         """
-
-    def pause(self, number: int) -> None:
-        """Handle the time after a round that all watchers have seen: an exception keeps it."""
 
     def warn(self, message: str) -> None:
         """Handle a warning: something is wrong, but the run continues."""
@@ -43,19 +35,9 @@ class Watchers(Watcher):
 
     def __init__(self, *watchers: Watcher):
         self.watchers = watchers
-        for event in ("announce", "prepare", "begin", "advance", "pause", "warn", "end"):
+        for event in ("announce", "begin", "advance", "warn", "end"):
             setattr(self, event, partial(self._all, event))
 
     def _all(self, event: str, *arguments: Any) -> None:
         for watcher in self.watchers:
             getattr(watcher, event)(*arguments)
-
-
-class CommandRecord(Watcher):
-    """A watcher that stores the command that started a run, so that the run can be repeated."""
-
-    def __init__(self, folder: Path, command: str):
-        self.folder, self.command = folder, command
-
-    def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        Folder(self.folder).write_command(self.command)

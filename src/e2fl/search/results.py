@@ -14,7 +14,7 @@ from e2fl.config.overrides import Change
 from e2fl.errors import ConfigError, RunError
 from e2fl.metrics import Measure, measure_of
 from e2fl.report.from_runs import study_of
-from e2fl.report.table import Column, Table, column_of, summary_table
+from e2fl.report.table import Column, Table, summary_table
 from e2fl.runs.records import Json, numbers_of
 from e2fl.runs.store import Run
 from e2fl.search.space import Space, changes_of, settings_text, shown
@@ -31,19 +31,16 @@ def objectives_of(
     paths: default: the mean, the worst tenth and bytes. pick: default: a worst tenth, or the first.
     levels: those that the data has. own: a user's measures.
     """
-    usual = [f"{levels[0]}/mean", f"{levels[0]}/worst10", BYTES]
-    names = [BYTES if path.strip() == "bytes" else path.strip() for path in paths or usual]
-    decisive = pick or next((name for name in names if name.endswith("/worst10")), names[0])
-    decisive = BYTES if decisive == "bytes" else decisive
-    if decisive not in names:
-        names.append(decisive)
-    objectives = [measure_of(name, own) for name in names]
+    paths = paths or [f"{levels[0]}/mean", f"{levels[0]}/worst10", BYTES]
+    pick = pick or next((path for path in paths if path.endswith("/worst10")), paths[0])
+    names = [BYTES if path == "bytes" else path for path in (*paths, pick)]
+    objectives = [measure_of(name, own) for name in dict.fromkeys(names)]
     for objective in objectives:
-        if not objective.sign or objectives.count(objective) > 1:
-            raise ConfigError(f"'{objective.key}' has no better direction, or is named twice")
+        if not objective.sign:
+            raise ConfigError(f"'{objective.key}' has no better direction")
         if "group" not in levels and "group" in objective.key.split("/"):
             raise ConfigError("this data declares no groups; name clients/mean or clients/worst10")
-    return objectives, measure_of(decisive, own)
+    return objectives, measure_of(names[-1], own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +133,9 @@ class Result:
         paths = paths or list(self.measures)
         best = front([trial for one in self.tuned for trial in one.trials], self.objectives)
         settings = dict.fromkeys(setting for one in self.tuned for setting in one.space)
-        columns = [
-            Column("algorithm", "algorithm"),
-            Column("trial", "trial", 0),
-            *(Column(setting, setting) for setting in settings),
-            *(_column(self.measures[path]) for path in paths),
-            *(Column(key, key) for key in ("state", "front", "chosen")),
-        ]
+        columns = [Column(key, key, 0) for key in ("algorithm", "trial", *settings)]
+        columns += [_column(self.measures[path]) for path in paths]
+        columns += [Column(key, key) for key in ("state", "front", "chosen")]
         rows = [
             {
                 "algorithm": one.name,
@@ -157,7 +150,7 @@ class Result:
             for trial in one.trials
             if not chosen or trial is one.chosen
         ]
-        return Table.of("trials", "Trials, on validation data", columns, rows, plus_minus="std")
+        return Table.of("trials", "Trials, on validation data", columns, rows)
 
     def final_table(self) -> Table:
         """Return the chosen settings on test data, as `e2fl compare` shows them."""
@@ -176,14 +169,16 @@ class Result:
 
     def to_toml(self, base: Experiment) -> str:
         """Return the experiment with the chosen settings as variants, for `e2fl compare`."""
-        whole = validation_share(base, 0.0).to_dict()
-        variants = {}
-        for one in self.tuned:
-            if one.best is not None:
-                own = one.best.to_dict()
-                differs = {key: value for key, value in own.items() if value != whole[key]}
-                differs.pop("variants", None)
-                variants[one.name] = differs | {"algorithm": own["algorithm"]}
+        whole = validation_share(base, 0.0).to_dict() | {"variants": {}}
+        best = {one.name: one.best.to_dict() for one in self.tuned if one.best is not None}
+        variants = {
+            name: {
+                key: value
+                for key, value in own.items()
+                if key == "algorithm" or (value != whole[key] and key != "variants")
+            }
+            for name, own in best.items()
+        }
         note = (
             f"# {base.name}, with settings chosen on validation data by {self.pick.key}.\n"
             f"# Compare with: e2fl compare best.toml --algorithms {','.join(variants)}\n\n"
@@ -192,10 +187,9 @@ class Result:
 
 
 def _column(measure: Measure) -> Column:
-    column = column_of(measure)
     if measure.key == BYTES:
-        return replace(column, title="MiB sent", head="", scale=2.0**-20)
-    return column
+        return replace(measure, title="MiB sent", head="", scale=2.0**-20)
+    return measure
 
 
 def _cells(trial: Trial, paths: Iterable[str]) -> dict[str, float]:

@@ -5,11 +5,11 @@ and gets the same results in the same order when a search is resumed, so it draw
 again, and finished runs are read.
 """
 
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +19,11 @@ from optuna.trial import TrialState
 
 from e2fl.config.experiment import Experiment, with_seed
 from e2fl.errors import ConfigError, NothingLearnedError, RunError, reason_of
-from e2fl.files import read_text, write_text
+from e2fl.files import read_text
 from e2fl.metrics import MEASURES, Measure
 from e2fl.metrics.measures import own_measures
-from e2fl.runs.batch import SharedData, Task, file_name, require_seeds, run_all
-from e2fl.runs.store import Folder, Run, json_text
+from e2fl.runs.batch import SharedData, Task, compare, file_name, require_seeds, run_all
+from e2fl.runs.store import Folder, json_text
 from e2fl.runs.watcher import Watcher
 from e2fl.search import results
 from e2fl.search import space as spaces
@@ -38,27 +38,16 @@ DRAWS = 20  # draws per trial of the budget, at most, to find settings that are 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What distinguishes a search from another one of the same methods.
-
-    trials: of each method; a grid tries all its points. objectives, pick: paths of measures, as in
-    `objectives_of`.
-    """
-
-    sampler: Literal["grid", "tpe"] = "tpe"
-    trials: int = 20
-    objectives: str | None = None
-    pick: str | None = None
-
-
 def search(
     methods: Mapping[str, Experiment],
     space: Space,
     seeds: Sequence[int],
-    options: Options,
     *,
     out: Path,
+    sampler: Literal["grid", "tpe"] = "tpe",
+    trials: int = 20,
+    objectives: Sequence[str] = (),
+    pick: str | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
     tell: Callable[[str], None] = lambda message: None,
@@ -66,48 +55,56 @@ def search(
 ) -> Result:
     """Search the space for every method, and test the chosen settings on test data.
 
-    methods: by name, on the same data. resume: continue the search in `out`. tell: called with a
-    line for each trial. command: stored in command.txt, for `e2fl resume`.
+    methods: by name, on the same data. trials: of each method; a grid tries all its points.
+    objectives, pick: as in `objectives_of`. resume: continue the search in `out`. tell: called with
+    a line for each trial. command: stored in command.txt, for `e2fl resume`.
     """
     require_seeds(seeds, "a search")
-    if options.trials < 1:
-        raise ConfigError(f"--trials must be at least 1, not {options.trials}")
+    if trials < 1:
+        raise ConfigError(f"--trials must be at least 1, not {trials}")
+    if sampler == "grid" and spaces.size_of(space) > LIMIT:
+        raise ConfigError(f"the grid has more than {LIMIT:,} points")
     validated = {
         name: validation_share(method, method.data.get("validation_share") or VALIDATION_SHARE)
         for name, method in methods.items()
     }
     searched = spaces.spaces_of(validated, space)
-    if options.sampler == "grid" and spaces.size_of(space) > LIMIT:
-        raise ConfigError(f"the grid has more than {LIMIT:,} points")
-    data, first = SharedData(), next(iter(validated.values()))
+    data, first, watcher = SharedData(), next(iter(validated.values())), watcher or Watcher()
     levels = _checked(validated, searched, data)
-    own = own_measures(first.build_measures())
-    paths = options.objectives.split(",") if options.objectives else []
-    objectives, pick = results.objectives_of(paths, options.pick, levels, own)
+    own = own_measures({one.name: one.described for one in first.build_measures()})
+    goals, decisive = results.objectives_of(objectives, pick, levels, own)
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
-    measures = {measure.key: measure for measure in (*shown, *objectives)}
-    Folder(out).require_new(resume)
-    with Folder(out).claimed():
+    measures = {measure.key: measure for measure in (*shown, *goals)}
+    folder = Folder(out)
+    folder.require_new(resume)
+    with folder.claimed():
         asked = {
-            "sampler": options.sampler,
-            "trials": options.trials,
+            "sampler": sampler,
+            "trials": trials,
             "space": {name: spaces.described(one) for name, one in space.items()},
             "seeds": list(seeds),
-            "pick": pick.key,
-            "objectives": [objective.key for objective in objectives],
+            "pick": decisive.key,
+            "objectives": [goal.key for goal in goals],
             "methods": {name: method.identity() for name, method in validated.items()},
         }
-        _record(out, json_text(asked), command)
-        runner = Runner(
-            out, options, seeds, objectives, [*measures], data, watcher or Watcher(), tell
-        )
-        order = [pick, *(one for one in objectives if one != pick)]
+        _record(folder, json_text(asked), command)
+        runner = Runner(out, seeds, goals, list(measures), data, watcher, tell)
         tuned = []
         for name, method in methods.items():
-            trials = runner.trials(name, validated[name], searched[name])
-            tuned.append(Tuned(name, method, searched[name], trials, order))
-        final = runner.test({one.name: one.best for one in tuned if one.best is not None})
-    return Result(first, options.sampler, objectives, pick, measures, seeds, tuned, final)
+            own_space = searched[name]
+            points = [spaces.own_settings(own_space, validated[name])]  # nothing gets worse
+            if sampler == "grid":
+                choices = [vars(one)["choices"] for one in own_space.values()]
+                points = [dict(zip(own_space, one, strict=True)) for one in product(*choices)]
+            budget = len(points) if sampler == "grid" else min(spaces.size_of(own_space), trials)
+            tried = runner.trials(name, validated[name], own_space, points, int(budget))
+            order = [decisive, *(one for one in goals if one != decisive)]
+            tuned.append(Tuned(name, method, own_space, tried, order))
+        chosen = {one.name: one.best for one in tuned if one.best is not None}
+        batch = compare(chosen, seeds, out=out / "final", resume=True, watcher=watcher)
+        runs = batch.finished()
+        final = {name: runs[place :: len(chosen)] for place, name in enumerate(chosen)}
+    return Result(first, sampler, goals, decisive, measures, seeds, tuned, final)
 
 
 def _checked(
@@ -129,20 +126,20 @@ def _checked(
     return ["group", "clients"] if groups else ["clients"]
 
 
-def _record(out: Path, asked: str, command: str) -> None:
+def _record(folder: Folder, asked: str, command: str) -> None:
     """Store what is searched and the command; a folder holds one search only."""
-    path = out / RECORD
-    Folder(out).write_command(command)
+    path = folder.path / RECORD
+    folder.write_command(command)
     if not path.exists():
-        write_text(path, asked)
+        folder.write(RECORD, asked)
     try:
         recorded = read_text(path)
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {reason_of(error)}") from error
     if recorded != asked:
         raise RunError(
-            f"{out} holds another search (see {RECORD}); use the same options and settings, or "
-            "choose another folder with --out"
+            f"{folder.path} holds another search (see {RECORD}); use the same options and "
+            "settings, or choose another folder with --out"
         )
 
 
@@ -151,7 +148,6 @@ class Runner:
     """What all trials of a search share."""
 
     out: Path
-    options: Options
     seeds: Sequence[int]
     objectives: Sequence[Measure]
     paths: Sequence[str]  # of what is recorded of every trial
@@ -159,39 +155,24 @@ class Runner:
     watcher: Watcher
     tell: Callable[[str], None]
 
-    def trials(self, name: str, method: Experiment, space: Space) -> list[Trial]:
-        """Run all points of a grid, or as many trials as the budget has, in their order."""
-        if self.options.sampler == "tpe":
-            return self._drawn(name, method, space)
-        values = itertools.product(*map(spaces.ends_of, space.values()))
-        points = list(enumerate((dict(zip(space, point, strict=True)) for point in values), 1))
-        return [self._trial(name, method, number, point) for number, point in points]
-
-    def test(self, chosen: Mapping[str, Experiment]) -> dict[str, list[Run]]:
-        """Train the chosen settings on all training rows: a comparison that `e2fl report` reads."""
-        tasks = {
-            (name, seed): Task(
-                with_seed(best, seed), self.out / "final" / f"{file_name(name)}-seed{seed}"
-            )
-            for seed in self.seeds
-            for name, best in chosen.items()
-        }
-        batch = run_all(list(tasks.values()), watcher=self.watcher)
-        batch.finished()
-        return {name: [batch.runs[tasks[name, seed]] for seed in self.seeds] for name in chosen}
-
-    def _drawn(self, name: str, method: Experiment, space: Space) -> list[Trial]:
-        """Run as many trials as the budget has, or all if the space has fewer points."""
+    def trials(
+        self,
+        name: str,
+        method: Experiment,
+        space: Space,
+        points: Sequence[Mapping[str, Any]],
+        budget: int,
+    ) -> list[Trial]:
+        """Run as many trials as the budget has: first these points, then others that are drawn."""
         study = optuna.create_study(
             directions=["maximize" if one.sign > 0 else "minimize" for one in self.objectives],
             sampler=TPESampler(seed=method.seed % 2**32),
         )
-        study.enqueue_trial(spaces.own_settings(space, method))  # tuning makes nothing worse
-        keys = [objective.key for objective in self.objectives]
-        budget = min(spaces.size_of(space), self.options.trials)
+        for point in points:
+            study.enqueue_trial(dict(point))
         trials: dict[str, Trial] = {}
-        for _ in range(DRAWS * self.options.trials):
-            if len(trials) >= budget:
+        for _ in range(DRAWS * budget):
+            if len(trials) == budget:
                 break
             asked = study.ask(space)
             settings = {
@@ -204,8 +185,8 @@ class Runner:
             if trials[key].diverged:
                 study.tell(asked, state=TrialState.FAIL)
             else:
-                means = [sum(values) / len(values) for values in map(trials[key].values, keys)]
-                study.tell(asked, means)
+                values = [trials[key].values(one.key) for one in self.objectives]
+                study.tell(asked, [sum(own) / len(own) for own in values])
         return list(trials.values())
 
     def _trial(
@@ -213,7 +194,9 @@ class Runner:
     ) -> Trial:
         """Run a trial with every seed, or read its runs."""
         self.tell(f"{name}, trial {number}: {settings_text(settings)}")
-        tasks = [self._task(name, method, number, settings, seed) for seed in self.seeds]
+        experiment = method.changed(changes_of(settings))
+        place = self.out / f"{file_name(name)}-trial{number}"
+        tasks = [Task(with_seed(experiment, seed), place / f"seed{seed}") for seed in self.seeds]
         batch = run_all(tasks, data=self.data, watcher=self.watcher)
         for error in batch.failed.values():
             if not isinstance(error, NothingLearnedError):
@@ -229,9 +212,3 @@ class Runner:
         if missing:
             raise RunError(f"runs on this data do not measure {missing[0]} on validation rows")
         return Trial(number, settings, ends)
-
-    def _task(
-        self, name: str, method: Experiment, number: int, settings: Mapping[str, Any], seed: int
-    ) -> Task:
-        experiment = with_seed(method.changed(changes_of(settings)), seed)
-        return Task(experiment, self.out / f"{file_name(name)}-trial{number}" / f"seed{seed}")

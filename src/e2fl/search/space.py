@@ -45,31 +45,25 @@ def space_of(texts: Sequence[str], option: str = "--space") -> Space:
         if name in FIXED or name in space:
             raise ConfigError(f"{name} is the same for all trials, or is given to {option} twice")
         match = RANGE.fullmatch(values) if option == "--space" else None
-        distribution = _choice(values) if match is None else _range(*match.groups())
-        if distribution is None:
-            form = "KEY=A,B,... with each value once, or with --space KEY=LOW..HIGH[:log]"
-            raise ConfigError(f"{option} '{text}' is not {form} (LOW below HIGH, above 0 for :log)")
-        space[name] = distribution
+        try:
+            space[name] = _choice(values) if match is None else _range(*match.groups())
+        except ValueError as error:
+            raise ConfigError(f"{option} {text}: {error}") from error
     return space
 
 
-def _choice(text: str) -> CategoricalDistribution | None:
-    """Return a choice from TOML values, or from words, separated by commas; None if it is wrong."""
+def _choice(text: str) -> CategoricalDistribution:
+    """Return a choice from TOML values, or from words, separated by commas."""
     try:
         values = tomllib.loads(f"values = [{text}]")["values"]
     except tomllib.TOMLDecodeError:
-        values = [typed([f"value={part.strip()}"])[0].value for part in text.split(",")]
-    choices = [json.dumps(value, default=str) for value in values]
-    words = [value for value in values if isinstance(value, str)]
-    odd = any(not word or word[0] in "[{" or ".." in word for word in words)  # open, or a range
-    if odd or text.endswith(",") or len(set(choices)) < len(choices):
-        return None
-    return CategoricalDistribution(choices)
+        values = [change.value for change in typed(f"value={part}" for part in text.split(","))]
+    return CategoricalDistribution(
+        list(dict.fromkeys(json.dumps(value, default=str) for value in values))
+    )
 
 
-def _range(low: str, high: str, log: str | None) -> BaseDistribution | None:
-    if not float(low) < float(high) < math.inf or (log and float(low) <= 0):
-        return None
+def _range(low: str, high: str, log: str | None) -> BaseDistribution:
     if all(re.fullmatch(r"[-+]?\d+", end) for end in (low, high)):
         return IntDistribution(int(low), int(high), log=bool(log))
     return FloatDistribution(float(low), float(high), log=bool(log))
@@ -104,8 +98,7 @@ def described(distribution: BaseDistribution) -> str:
     if isinstance(distribution, CategoricalDistribution):
         return ", ".join(map(shown, ends))
     kind = "integers, " if isinstance(distribution, IntDistribution) else ""
-    log = ", logarithmic" if getattr(distribution, "log", False) else ""
-    return f"{kind}{ends[0]:g} to {ends[1]:g}{log}"
+    return f"{kind}{ends[0]:g} to {ends[1]:g}{', logarithmic' if vars(distribution)['log'] else ''}"
 
 
 def shown(value: Any) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.attacks import Attack, Collusion
 from e2fl.data.federated import Client, ClientId
+from e2fl.evaluation import Score
 from e2fl.grouping import OneGroup
 from e2fl.learning import Learner
 from e2fl.rankings.messages import AnyInvitation, Invitation
+from e2fl.rankings.order import mask_layers
 from e2fl.rounds import Replies, Request
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.wire import Message
@@ -24,6 +26,7 @@ class AttackedFederation(SimulatedFederation):
         super().__init__(*parts, **settings)
         self.attack, self.attackers = attack, attackers
         self.forged: Mapping[ClientId, Any] = {}
+        self.malicious: dict[ClientId, Score] = {}  # their scores at the last evaluation
 
     def train(self, request: Request) -> Replies:
         """Let the malicious clients agree on what they reply; then let every client train.
@@ -33,6 +36,14 @@ class AttackedFederation(SimulatedFederation):
         asked = sorted(self.attackers & set(request.inbox))
         self.forged = self._forged(asked, request) if asked and request.ask.kind == "train" else {}
         return super().train(request)
+
+    def evaluate(
+        self, round_number: int, inbox: Mapping[ClientId, Message], then: Request | None = None
+    ) -> Mapping[ClientId, Score]:
+        """Let all clients evaluate, and return the scores of the honest ones."""
+        scores = dict(super().evaluate(round_number, inbox, then))
+        self.malicious = {client: scores.pop(client) for client in self.attackers & scores.keys()}
+        return scores
 
     def _forged(self, asked: Sequence[ClientId], request: Request) -> Mapping[ClientId, Any]:
         delivered, _ = self._deliver({client: request.inbox[client] for client in asked})
@@ -59,7 +70,10 @@ class AttackedFederation(SimulatedFederation):
 
     def _invitation(self, message: Message) -> Invitation | None:
         if isinstance(message, AnyInvitation) and isinstance(self.algorithm, E2FL):
-            return self.algorithm.opened(message, self.learner)
+            sent = self.algorithm.opened(message, self.learner)
+            rankings, keep = sent.rankings.values(), self.learner.model.keep
+            masks = [mask_layers(own, keep) for own in rankings] or sent.models.values()
+            return Invitation(sent.ranking, tuple(masks))
         return None
 
     def _share(self, asked: Sequence[ClientId], request: Request) -> float:

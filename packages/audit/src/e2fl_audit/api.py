@@ -12,6 +12,7 @@ import pandas as pd
 from e2fl_audit import __version__
 from e2fl_audit.clients import ClientSpread, client_spread
 from e2fl_audit.counting import RateTable, without_small_cells
+from e2fl_audit.files import write
 from e2fl_audit.findings import Figure, find
 from e2fl_audit.rates import calibration, evaluate, overall
 from e2fl_audit.reader import Table, read_table
@@ -38,7 +39,6 @@ class Audit:
     notes: list[str]
     command: str = ""
     created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
-    about: dict[str, str] = field(default_factory=dict)  # system, purpose, auditor
 
     @property
     def rates(self) -> pd.DataFrame:
@@ -78,7 +78,6 @@ class Audit:
             "e2fl": __version__,
             "created": self.created,
             "command": self.command,
-            "about": self.about,
             "settings": asdict(self.settings),
             "name": self.table.name,
             "sha256": self.table.sha256,
@@ -111,12 +110,11 @@ class Audit:
 
         return notebook(self)
 
-    def save(self, path: Path | str) -> Path:
-        """Write the page, or JSON where the path ends in .json."""
-        from e2fl_audit.output import write
-
+    def save(self, path: Path | str, *, as_json: bool = False) -> Path:
+        """Write the page, or JSON if asked for or where the path ends in .json."""
         target = Path(path)
-        write(target, self.to_json() if target.suffix.lower() == ".json" else self.to_html())
+        as_json = as_json or target.suffix.lower() == ".json"
+        write(target, self.to_json() if as_json else self.to_html())
         return target
 
 
@@ -142,15 +140,15 @@ def audit(
     """Audit predictions or scores by group and by client.
 
     data: a DataFrame, or the path of a CSV, Parquet or xlsx file. y_true, y_pred,
-    sensitive_features, client, score: names of columns, or arrays; columns with usual names (y,
-    y_hat, group, client, accuracy, ...) are found without. sensitive_features may hold several
-    features: each is examined alone, then all crossed. score: with y_true a score or probability
-    that `threshold` turns into a prediction, otherwise a measure of each client, such as AUROC.
-    positive: the label that counts as positive. reference: "best" (the default), "largest", or the
-    names of groups that others are compared with. min_n: groups with fewer rows (clients, for a
-    table of clients) are shown but not judged; 30 rows or 5 clients by default. suppress_below:
-    groups with fewer are hidden. profile: "ll144" for the tables of New York City's Local Law 144.
-    drop_missing: leave out rows without a label or prediction.
+    sensitive_features, client, score: names of its columns, or without data arrays; columns with
+    usual names (y, y_hat, group, client, accuracy, ...) are found by themselves. Of several
+    sensitive features, each is examined alone, then all crossed. score: with y_true a score or
+    probability that `threshold` turns into a prediction, otherwise a measure of each client, such
+    as AUROC. positive: the label that counts as positive. reference: "best" (the default),
+    "largest", or the names of groups that others are compared with. min_n: groups with fewer rows
+    (clients, for a table of clients) are shown but not judged; 30 rows or 5 clients by default.
+    suppress_below: groups and clients with fewer are hidden. profile: "ll144" for the tables of New
+    York City's Local Law 144. drop_missing: leave out rows without a label or prediction.
     """
     settings = Settings(
         positive=None if positive is None else str(positive),
@@ -164,52 +162,33 @@ def audit(
         resamples=resamples,
         seed=seed,
     )
-    given = {"y": y_true, "y_hat": y_pred, "client": client, "score": score}
-    frame, names = _with_arrays(data, given, sensitive_features)
-    return examine(read_table(frame, replace(settings, **names)), settings)
+    roles = {"y": y_true, "y_hat": y_pred, "client": client, "score": score}
+    features = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
+    if data is None:
+        data, roles, features = _of_arrays(roles, features)
+    names = [*roles.values(), *(features or ())]
+    if not all(isinstance(name, str | None) for name in names):
+        raise AuditError("name columns of the table; add arrays to it, as in frame.assign(p=p)")
+    named = replace(settings, groups=tuple(features or ()), **roles)
+    return examine(read_table(data, named), settings)
 
 
-def _with_arrays(data: Any, given: Mapping[str, Any], features: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the table, with arrays added as columns, and the names of its columns."""
-    names = {role: role if _is_array(value) else value for role, value in given.items()}
-    arrays = {role: value for role, value in given.items() if _is_array(value)}
+def _of_arrays(
+    roles: Mapping[str, Any], features: Any
+) -> tuple[pd.DataFrame, dict[str, Any], list[str]]:
+    """Return arrays as the columns of a table, and the names of these columns."""
     if isinstance(features, pd.DataFrame | Mapping):
         groups = {str(name): features[name] for name in features}
-    elif isinstance(features, pd.Series):
-        groups = {"group" if features.name is None else str(features.name): features}
-    elif _are_names(features, data):
-        groups = dict.fromkeys([features] if isinstance(features, str) else features)
     else:
-        groups = {} if features is None else {"group": features}
-    arrays |= {name: value for name, value in groups.items() if value is not None}
-    if arrays and isinstance(data, Path | str):
-        raise AuditError("arrays can be combined with a DataFrame; otherwise name columns")
-    if data is None and not arrays:
-        raise AuditError("pass a table, or y_true and y_pred")
-    if arrays:
-        columns = {} if data is None else dict(data.reset_index(drop=True).items())
-        columns |= {name: pd.Series(value).reset_index(drop=True) for name, value in arrays.items()}
-        lengths = sorted({len(column) for column in columns.values()})
-        if len(lengths) > 1:
-            counts = ", ".join(map(str, lengths))
-            raise AuditError(f"all columns need the same number of rows, not {counts}")
-        data = pd.DataFrame(columns)
-    return data, names | {"groups": tuple(groups)}
-
-
-def _is_array(value: Any) -> bool:
-    return not isinstance(value, str | None)
-
-
-def _are_names(features: Any, data: Any) -> bool:
-    """Return whether features name columns of the table, and are not themselves a column."""
-    if isinstance(features, str):
-        return True
-    if features is None or data is None or not all(isinstance(name, str) for name in features):
-        return False
-    return not isinstance(data, pd.DataFrame) or (
-        set(features) <= set(data.columns) or len(features) != len(data)
-    )
+        groups = {} if features is None else {str(getattr(features, "name", "group")): features}
+    given = {role: value for role, value in roles.items() if value is not None}
+    arrays = (given | groups).items()
+    columns = {name: pd.Series(value).reset_index(drop=True) for name, value in arrays}
+    lengths = sorted({len(column) for column in columns.values()})
+    if len(lengths) != 1:
+        what = f"; these have {', '.join(map(str, lengths))}" if lengths else ""
+        raise AuditError(f"pass a table, or arrays with the same number of rows{what}")
+    return pd.DataFrame(columns), {role: role for role in given}, list(groups)
 
 
 def examine(table: Table, settings: Settings) -> Audit:

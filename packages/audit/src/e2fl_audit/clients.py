@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import bdtr
 
+from e2fl_audit.counting import smallest
 from e2fl_audit.files import Numbers
 from e2fl_audit.reader import Table
 from e2fl_audit.statistics import holm, wilson
@@ -18,22 +19,15 @@ SIMULATED_CELLS = 20_000_000
 def client_frame(table: Table) -> pd.DataFrame | None:
     """Return each client's value and number of rows; None without clients or without labels."""
     cells = table.cells
-    if table.is_measure:
-        weight = cells["weight"] if "weight" in cells else pd.Series(1.0, cells.index)
-        parts = pd.DataFrame({"n": weight, "hits": cells["value"] * weight})
-    elif table.clients is None or "truth" not in cells:
+    if table.clients is None or not (table.is_measure or "truth" in cells):
         return None
-    else:
-        right = cells["truth"] == cells["predicted"]
-        parts = pd.DataFrame({"n": cells["count"], "hits": cells["count"] * right})
-    sums = parts.groupby(cells["client"]).sum()
-    codes = sums.index.tolist()
-    names = [f"row {code + 1}" for code in codes]
-    if table.clients is not None:
-        names = [table.clients[code] for code in codes]
-    columns = {"client": names, "n": sums["n"] * 1.0, "value": sums["hits"] / sums["n"]}
-    frame = pd.DataFrame(columns).rename_axis("code")
-    return frame if not table.is_measure or "weight" in cells else frame.assign(n=math.nan)
+    value = cells["value"] if table.is_measure else cells["truth"] == cells["predicted"]
+    counted = "weight" if table.is_measure else "count"
+    n = cells[counted] * 1.0 if counted in cells else pd.Series(1.0, cells.index)
+    sums = pd.DataFrame({"n": n, "hits": value * n}).groupby(cells["client"]).sum()
+    names = [table.clients[code] for code in sums.index]
+    known = sums["n"] if counted in cells else math.nan
+    return pd.DataFrame({"client": names, "n": known, "value": sums["hits"] / sums["n"]})
 
 
 @dataclass(frozen=True)
@@ -58,10 +52,14 @@ class ClientSpread:
 
 
 def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread | None:
-    """Return the spread over clients, or None where the table has none."""
+    """Return the spread over clients, or None where the table has none.
+
+    A small client is not hidden alone: it would be the total less all others.
+    """
     frame = client_frame(table)
     if frame is not None:
-        frame = frame[~(frame["n"] < suppress_below)].reset_index(drop=True)
+        hidden = list(smallest(frame["n"].to_numpy(), suppress_below))
+        frame = frame.drop(frame.index[hidden]).reset_index(drop=True)
     if frame is None or len(frame) < 2:
         return None
     value, n = frame["value"].to_numpy(), frame["n"].to_numpy()
@@ -71,7 +69,7 @@ def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread 
     return ClientSpread(
         table=table,
         frame=frame,
-        measures=_spread(value) | ({} if value.min() < 0 else _inequality(value)),
+        measures=_spread(value),
         chance=_chance(value, n, seed) if counted else None,
         below=_below(frame) if counted else (),
     )
@@ -91,17 +89,12 @@ def _spread(value: Numbers) -> dict[str, float]:
         "best10": np.mean(ordered[-tenth:]),
         "gap": np.ptp(value),
     }
+    if value.min() >= 0:  # they are of shares of a total
+        count, total = len(value), value.sum() or 1.0
+        ranks = 2 * np.arange(1, count + 1) - count - 1
+        measures["gini"] = ranks @ ordered / (count * total)
+        measures["jain"] = total**2 / (count * (value @ value)) if value.any() else 1.0
     return {name: float(measure) for name, measure in measures.items()}
-
-
-def _inequality(value: Numbers) -> dict[str, float]:
-    """Return the measures of shares of a total; they need values of 0 or more."""
-    total, count = value.sum(), len(value)
-    if total == 0:
-        return {"gini": 0.0, "jain": 1.0}
-    ranks = 2 * np.arange(1, count + 1) - count - 1
-    gini = ranks @ np.sort(value) / (count * total)
-    return {"gini": float(gini), "jain": float(total**2 / (count * (value @ value)))}
 
 
 def _chance(value: Numbers, n: Numbers, seed: int) -> dict[str, float]:

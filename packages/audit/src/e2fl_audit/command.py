@@ -62,35 +62,37 @@ def run(options: argparse.Namespace, program: str, command: str) -> int:
 
 def _run(options: argparse.Namespace, command: str) -> int:
     from e2fl_audit.api import examine
-    from e2fl_audit.output import exported, require_free, write
     from e2fl_audit.page import rate_frame
     from e2fl_audit.reader import read_table
     from e2fl_audit.settings import Settings
 
     source: Path = options.table
     out = options.out or source.with_name(f"{source.stem}-audit.html")
-    written = [path for path in (out, options.json) if path is not None]
-    require_free(written, source)
+    targets = [path for path in (out, options.json) if path is not None]
+    _require_free(targets, source)
     names = [name.strip() for group in options.groups for name in group.split(",")]
     given = vars(options) | {"groups": tuple(filter(None, names))}
     given["reference"] = tuple(options.reference)
     known = {field.name for field in fields(Settings)}
     settings = Settings(**{name: value for name, value in given.items() if name in known})
     audit = examine(read_table(source, settings), settings)
-    about = {name: getattr(options, name) for name in ("system", "purpose", "auditor")}
-    audit.command, audit.about = command, {name: text for name, text in about.items() if text}
-    page = audit.to_html()
-    contents = {} if options.export is None else exported(audit, options.export)
-    require_free([*written, *contents], source)
-    write(out, page)
-    if options.json is not None:
-        write(options.json, audit.to_json())
-    for path, content in contents.items():
-        write(path, content)
+    audit.command = command
+    for target in targets:
+        audit.save(target, as_json=target is options.json)
     print("\n".join(audit.sentences))
     for tables in audit.results:
         drawn = [table for table in tables if not table.rate.label]
         print(f"\n{rate_frame(drawn, intervals=False).head(MOST_PRINTED).to_string(index=False)}")
-    written += [] if options.export is None else [options.export]
-    print(f"\nwritten to {', '.join(map(str, written))}")
+    print(f"\nwritten to {', '.join(map(str, targets))}")
     return 0
+
+
+def _require_free(targets: Sequence[Path], source: Path) -> None:
+    """Raise an error if a file to be written is the input, or is to be written twice."""
+    from e2fl_audit.settings import AuditError
+
+    paths = [path.resolve() for path in targets]
+    if source.resolve() in paths:
+        raise AuditError(f"{source} is the table itself; choose another file to write to")
+    if len(set(paths)) < len(paths):
+        raise AuditError(f"{targets[0]} is named twice; choose different files")

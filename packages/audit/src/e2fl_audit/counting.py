@@ -247,11 +247,11 @@ def hidden_groups(table: Table, below: int) -> list[HiddenGroups]:
     hidden = []
     for grouping in table.groupings:
         sizes = _sizes(table, grouping)
-        rows = _smallest(sizes[:, 0], below)
+        rows = smallest(sizes[:, 0], below)
         # Rows with the label and those without make up the group, so all rates over parts of the
         # rows are hidden together.
         least = np.where(sizes > 0, sizes, np.inf).min(axis=1)
-        hidden.append(HiddenGroups(rows, rows | _smallest(least, below)))
+        hidden.append(HiddenGroups(rows, rows | smallest(least, below)))
     return hidden
 
 
@@ -276,7 +276,7 @@ def _sizes(table: Table, grouping: Grouping) -> Numbers:
     return count(table, grouping, None).total[:, [N, *(rate.base for rate in rates_of(table))]]
 
 
-def _smallest(size: Numbers, below: int) -> frozenset[int]:
-    """Return the groups below a size and, if that is one, the next smallest."""
+def smallest(size: Numbers, below: int) -> frozenset[int]:
+    """Return the positions of what is below a size and, if that is one, of the next smallest."""
     few = int((size < below).sum())
     return frozenset(np.argsort(size, kind="stable")[: max(2, few)].tolist() if few else ())

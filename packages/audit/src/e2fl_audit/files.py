@@ -5,7 +5,9 @@ A table is the user's own file: pandas reads it, and executes nothing.
 
 import hashlib
 import math
+import os
 import re
+import tempfile
 import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -20,7 +22,6 @@ from e2fl_audit.settings import AuditError
 from e2fl_audit.wording import quoted
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "<na>", "nat", "?", "unknown", "missing"}
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -38,14 +39,13 @@ class Sheet:
     notes: list[str] = field(default_factory=list)
     decimal_comma: bool = False
 
-    @classmethod
-    def of(cls, name: str, frame: pd.DataFrame) -> "Sheet":
-        frame = frame.set_axis([str(column).strip() for column in frame.columns], axis=1)
-        frame = frame.loc[:, frame.columns != ""]
-        names = frame.columns.map(plain)
+    def __post_init__(self) -> None:
+        self.cells = self.cells.rename(columns=lambda name: str(name).strip())
+        self.cells = self.cells.loc[:, self.cells.columns != ""]
+        names = self.cells.columns.map(plain)
         if not names.is_unique:
-            raise AuditError(f"{name} has two columns '{names[names.duplicated()][0]}'; rename one")
-        return cls(name, frame)
+            twice = names[names.duplicated()][0]
+            raise AuditError(f"{self.name} has two columns '{twice}'; rename one")
 
     @property
     def columns(self) -> dict[str, str]:
@@ -73,13 +73,11 @@ def as_text(value: Any) -> str:
 
 
 def as_number(text: str, decimal_comma: bool = False) -> float:
-    """Return the number in a cell; NaN where it is none or is ambiguous. '85 %' is 0.85."""
-    cell = text.replace("\u00a0", "").strip()
-    digits = cell.removesuffix("%").rstrip()
-    if "_" in digits or (THOUSANDS.fullmatch(digits) and not decimal_comma):
-        return math.nan  # 1,234 may be 1.234 or 1234
+    """Return the number in a cell; NaN where there is none."""
+    if "_" in text:  # Python would read 1_000
+        return math.nan
     try:
-        return float(digits.replace(",", ".")) / (100 if cell.endswith("%") else 1)
+        return float(text.replace(",", ".") if decimal_comma else text)
     except ValueError:
         return math.nan
 
@@ -95,10 +93,8 @@ def _is_missing(text: str) -> bool:
 
 def visible(name: str) -> str:
     """Return a name as it is seen: composed (NFC), without invisible characters, trimmed."""
-    composed = unicodedata.normalize("NFC", name)
-    return " ".join(
-        "".join(sign for sign in composed if unicodedata.category(sign) != "Cf").split()
-    )
+    signs = unicodedata.normalize("NFC", name)
+    return " ".join("".join(s for s in signs if unicodedata.category(s) != "Cf").split())
 
 
 def plain(name: str) -> str:
@@ -136,10 +132,8 @@ def name_codes(column: Text, notes: list[str]) -> tuple[list[str], Codes]:
 def open_table(table: Path | str | pd.DataFrame) -> Sheet:
     """Open a file by its ending, or a DataFrame."""
     if isinstance(table, pd.DataFrame):
-        sheet = Sheet.of("DataFrame", table)
         rows = pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes()
-        sheet.sha256 = hashlib.sha256(rows).hexdigest()
-        return sheet
+        return Sheet("DataFrame", table, hashlib.sha256(rows).hexdigest())
     path = Path(table)
     try:
         with path.open("rb") as file:
@@ -159,7 +153,7 @@ def open_table(table: Path | str | pd.DataFrame) -> Sheet:
 def _read(path: Path) -> Sheet:
     ending = path.suffix.lower()
     if ending in (".parquet", ".pq"):
-        return Sheet.of(path.name, pd.read_parquet(path))
+        return Sheet(path.name, pd.read_parquet(path))
     if ending in (".xlsx", ".xlsm", ".xls"):
         cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False)
         return _with_header(path, cells[(cells != "").any(axis=1)])
@@ -194,4 +188,16 @@ def _with_header(path: Path, cells: pd.DataFrame) -> Sheet:
     if cells.empty:
         raise AuditError(f"{path} is empty; its first row must name the columns")
     header = [as_text(name) for name in cells.iloc[0]]
-    return Sheet.of(path.name, cells.iloc[1:].set_axis(header, axis=1))
+    return Sheet(path.name, cells.iloc[1:].set_axis(header, axis=1))
+
+
+def write(path: Path, content: str) -> None:
+    """Write a file in one step: it is complete, or unchanged."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
+            partial = Path(folder) / path.name
+            partial.write_text(content, encoding="utf-8", errors="replace", newline="")
+            os.replace(partial, path)
+    except OSError as error:
+        raise AuditError(f"cannot write {path}: {error.strerror or error}") from error

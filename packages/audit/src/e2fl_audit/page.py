@@ -1,8 +1,8 @@
 """The page of an audit: one self-contained HTML document, readable without scripts; its plots.
 
-Plots are static SVG: every group named, sorted, with its interval and size, readable in grey. Each
-is drawn wide and narrow, and the style sheet shows the one that fits, so that text keeps its size.
-What stands where is computed here; plots.svg.j2 draws it.
+Plots are static SVG: every group named, sorted, with its interval and size, readable in grey. On a
+narrow screen they are scrolled, so that text keeps its size. What stands where is computed here;
+plots.svg.j2 draws it.
 """
 
 import base64
@@ -33,8 +33,7 @@ TWO_GROUPS = {
     "Predictive parity difference (positive predictive value)": "predictive_value",
 }
 MOST_ROWS = 400
-WIDE, NARROW = 700, 330  # widths
-HEIGHTS = {WIDE: 30, NARROW: 46}  # of a row
+WIDTH, HEIGHT = 700, 30  # of a plot, and of a row of it
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -46,16 +45,14 @@ def render(audit: Audit) -> str:
     one, other = (_base64(hashlib.sha256(text.encode()).digest()) for text in (style, script))
     policy = f"default-src 'none'; style-src 'sha256-{one}'; script-src 'sha256-{other}'; "
     policy += "base-uri 'none'; form-action 'none'"
-    spread, pictures = audit.spread, ""
-    if spread is not None:
-        pictures = histogram(spread, "wide") + histogram(spread, "narrow")
+    spread = audit.spread
     page = environment().get_template("page.html.j2")
     return page.render(
         audit=audit,
         table=audit.table,
         groupings=[_grouping(tables) for tables in audit.results],
         spread=spread,
-        histograms=Markup(pictures),
+        histogram=None if spread is None else Markup(_histogram(spread)),
         rates_csv=_base64(csv_text(audit.rates)),
         clients_csv=None if spread is None else _base64(csv_text(audit.clients)),
         policy=policy,
@@ -98,11 +95,10 @@ def _grouping(tables: list[RateTable]) -> dict[str, Any]:
 
 
 def _plots(table: RateTable) -> str:
-    """Return the plot for wide and narrow screens, and a short one for print if it is long."""
-    narrow = dot_plot(table, "narrow")
+    """Return the plot for screens, and a short one for print if it is long."""
     if len(table.rows) <= MOST_PRINTED:
-        return dot_plot(table) + narrow
-    return dot_plot(table, "wide long") + dot_plot(table, "short", most=MOST_PRINTED) + narrow
+        return dot_plot(table)
+    return dot_plot(table, "long") + dot_plot(table, "short", most=MOST_PRINTED)
 
 
 def _two_groups(tables: list[RateTable]) -> dict[str, Any] | None:
@@ -128,7 +124,7 @@ def in_order(table: RateTable) -> list[int]:
 class _Scale:
     """Values to pixels, with round ticks."""
 
-    def __init__(self, table: RateTable, rows: list[Any], left: float, right: float):
+    def __init__(self, table: RateTable, rows: list[Any], left: float):
         ends = [end for row in rows for end in (row.value, row.low, row.high)]
         known = [value for value in (*ends, table.overall) if not math.isnan(value)]
         low, high = min(known), max(known)
@@ -137,14 +133,14 @@ class _Scale:
         self.percent = table.unit == "%"
         if self.percent:
             low, high = max(-0.01, low), min(1.01, high)
-        self.low, self.high, self.left, self.right = low, high, left, right
+        self.low, self.high, self.left, self.right = low, high, left, WIDTH - 168
 
     def __call__(self, value: float) -> float:
         return float(round(np.interp(value, [self.low, self.high], [self.left, self.right]), 1))
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return the position of each tick and its text."""
-        least = (self.high - self.low) / (4 if self.right - self.left < 330 else 6)
+        least = (self.high - self.low) / 6
         power = 10.0 ** math.floor(math.log10(least))
         step = next(part * power for part in (1, 2, 5, 10) if part * power >= least * 0.999)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
@@ -161,32 +157,25 @@ class _Scale:
         return {"kind": kind, "x": x, "text": text, "y": y, "anchor": anchor}
 
 
-def dot_plot(
-    table: RateTable, kind: str = "wide", *, standalone: bool = False, most: int = MOST_ROWS
-) -> str:
+def dot_plot(table: RateTable, kind: str = "", most: int = MOST_ROWS) -> str:
     """Return the plot of one rate as an SVG element, in which every name is escaped.
 
-    kind: its classes in the style sheet. most: of more groups, the most and the least favourable
-    ones are drawn.
+    kind: its class in the style sheet. most: of more groups, the most and the least favourable ones
+    are drawn.
     """
     rows = [table.rows[position] for position in in_order(table)]
     rows = [row for row in rows if not math.isnan(row.value)]
     if not rows:
         return ""
     rows = rows if len(rows) <= most else [*rows[: most // 2], *rows[-most // 2 :]]
-    width = NARROW if kind == "narrow" else WIDE
-    marks = [_mark(table, row, width) for row in rows]
-    left = 8
-    if width == WIDE:
-        left = min(300, int(6.9 * max(len(mark["label"]) for mark in marks)) + 16)
-    right = width - (12 if width == NARROW else 168)
-    size = {"width": width, "height": HEIGHTS[width], "left": left, "right": right}
-    scale = _Scale(table, rows, left + 8, right)
+    marks = [_mark(table, row) for row in rows]
+    left = min(300, int(6.9 * max(len(mark["label"]) for mark in marks)) + 16)
+    scale = _Scale(table, rows, left + 8)
     drawn: Any = environment().get_template("plots.svg.j2").module
-    return str(drawn.dots(table, marks, scale, _lines(table, scale), size, kind, standalone))
+    return str(drawn.dots(table, marks, scale, _lines(table, scale), WIDTH, HEIGHT, left, kind))
 
 
-def _mark(table: RateTable, row: Any, width: int) -> dict[str, Any]:
+def _mark(table: RateTable, row: Any) -> dict[str, Any]:
     """Return a row of a plot: its kind, its label, and what stands beside it."""
     kind, note = "plain", shown(row.value, table.unit)
     sign = -1 if table.rate.better < 0 else 1
@@ -201,10 +190,6 @@ def _mark(table: RateTable, row: Any, width: int) -> dict[str, Any]:
     short = short.replace("too few clients", "too few")
     size = noun(row.base, "client") if table.is_measure else f"n={whole(row.base)}"
     label = f"{safe(row.group, 34)} ({size})"
-    if width == NARROW:  # a diamond says what is low; the name is cut so that the value has room
-        short, size = short.replace(", below 0.8", ""), f" ({whole(row.base)})"
-        room = int((NARROW - 22 - 6.3 * len(short)) / 7.0) - len(size)
-        label = safe(row.group, max(8, room)) + size
     return {"row": row, "kind": kind, "note": note, "short": short, "label": label}
 
 
@@ -220,16 +205,15 @@ def _lines(table: RateTable, scale: _Scale) -> list[dict[str, Any]]:
     return lines
 
 
-def histogram(spread: ClientSpread, kind: str) -> str:
+def _histogram(spread: ClientSpread) -> str:
     """Return how many clients have which value, as an SVG element."""
     value = spread.frame["value"].to_numpy()
     if np.ptp(value) == 0:
         return ""
-    width, bins = (NARROW, 12) if kind == "narrow" else (WIDE, 24)
-    counts, edges = np.histogram(value, bins=bins)
+    counts, edges = np.histogram(value, bins=24)
     texts = [shown(float(edge), spread.table.unit) for edge in edges]
     drawn: Any = environment().get_template("plots.svg.j2").module
-    return str(drawn.histogram(counts.tolist(), texts, spread.title, width, kind))
+    return str(drawn.histogram(counts.tolist(), texts, spread.title, WIDTH))
 
 
 def rate_frame(tables: Sequence[RateTable], intervals: bool = True) -> pd.DataFrame:

@@ -300,7 +300,8 @@ def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenG
     members = [value[group == code] for code in codes]
     size = np.array([len(values) for values in members], np.float64)
     mean = np.array([values.mean() if len(values) else math.nan for values in members])
-    low, high = np.array([statistics.mean_interval(values) for values in members]).T
+    half = np.array([statistics.mean_half(values) for values in members])
+    low, high = mean - half, mean + half
     if table.is_rate:
         low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
     few = size < settings.least(MIN_CLIENTS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from e2fl_audit.columns import ALIASES, cautions, choose
+from e2fl_audit.columns import ALIASES, Roles, cautions, choose
 from e2fl_audit.files import (
     Codes,
     Flags,
@@ -68,7 +68,7 @@ class Table:
     name: str
     sha256: str
     rows: int
-    cells: pd.DataFrame
+    cells: pd.DataFrame = field(default_factory=pd.DataFrame)
     clients: list[str] | None = None
     groupings: list[Grouping] = field(default_factory=list)
     title: str = "Accuracy"  # of the measure
@@ -98,21 +98,13 @@ def read_table(source: Path | str | pd.DataFrame, settings: Settings) -> Table:
     """Read a file or a DataFrame; all its mistakes are reported at once, with row and column."""
     sheet = open_table(source)
     roles = choose(sheet, settings)
+    told = cautions(sheet, roles) + _leave_out(sheet, roles, settings)
+    table = Table(sheet.name, sheet.sha256, len(sheet.cells), notes=sheet.notes, cautions=told)
     columns = {role: sheet.column(name) for role, name in roles.values.items()}
-    keep = _checked(sheet, columns, settings)
-    table = Table(sheet.name, sheet.sha256, int(keep.sum()), pd.DataFrame(), notes=sheet.notes)
-    table.cautions = cautions(sheet, roles)
     if "client" in columns:
         table.clients, table.cells["client"] = name_codes(columns.pop("client"), [])
     for name in roles.groups:
-        _group(table, sheet.column(name), keep)
-    if not keep.all():
-        _note_left_out(table, keep, settings)
-    table.cells = table.cells.reindex(np.flatnonzero(keep)).reset_index(drop=True)
-    columns = {
-        role: column[keep].reset_index(drop=True).cat.remove_unused_categories()
-        for role, column in columns.items()
-    }
+        _group(table, sheet.column(name))
     attributes = len(table.groupings)
     if attributes == 2 or (attributes > 2 and (settings.groups or settings.ll144)):
         _cross(table)
@@ -133,20 +125,20 @@ def _wrong(rows: Flags, what: str, column: Text | None = None) -> list[str]:
 def _require_none(name: str, mistakes: list[str]) -> None:
     """Raise an error that lists the first mistakes, if there are any."""
     if mistakes:
-        count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes):,} mistakes"
-        lines, more = mistakes[:SHOWN], len(mistakes) - SHOWN
-        text = "\n  ".join([*lines, *([f"and {more:,} more"] if more > 0 else [])])
-        raise AuditError(f"{name} has {count} (rows are counted below the header):\n  {text}")
+        lines = "\n  ".join([*mistakes[:SHOWN], *(["..."] if mistakes[SHOWN:] else [])])
+        count = f"{len(mistakes):,} mistake{'s' if mistakes[1:] else ''}"
+        raise AuditError(f"{name} has {count} (rows are counted below the header):\n  {lines}")
 
 
-def _checked(sheet: Sheet, columns: Columns, settings: Settings) -> Flags:
-    """Require values where they are needed; return the rows that have them."""
+def _leave_out(sheet: Sheet, roles: Roles, settings: Settings) -> list[str]:
+    """Require values where they are needed, or leave rows out and say how many."""
     if not len(sheet.cells):
         raise AuditError(f"{sheet.name} has a header but no rows")
     mistakes: list[str] = []
     keep = np.ones(len(sheet.cells), np.bool_)
-    for role, column in columns.items():
-        needed, blank, where = role in ("n", "client"), missing(column), f"column '{column.name}'"
+    for role, name in roles.values.items():
+        column, needed = sheet.column(name), role in ("n", "client")
+        blank, where = missing(column), f"column '{name}'"
         if settings.drop_missing and not needed:
             keep &= ~blank
         else:
@@ -161,28 +153,28 @@ def _checked(sheet: Sheet, columns: Columns, settings: Settings) -> Flags:
     _require_none(sheet.name, mistakes)
     if not keep.any():
         raise AuditError(f"{sheet.name} has no row with a value in every column that is needed")
-    return keep
+    if keep.all():
+        return []
+    count = f"{(~keep).sum():,} of {len(keep):,} rows"
+    told = [f"{count} have no label or prediction and were left out."]
+    for group in roles.groups if not settings.suppress_below else ():
+        names, codes = name_codes(sheet.column(group), [])
+        groups = np.array([*names, UNKNOWN], object)[codes]
+        shares = pd.Series(~keep).groupby(groups).agg(["sum", "mean"])
+        shares = shares[shares["sum"] > 0].sort_values("mean", ascending=False, kind="stable")
+        parts = [f"{row[0]} {row[1]:,} ({percent(row[2])})" for row in shares.itertuples()]
+        told.append(f"Left out by {group}: {listed(parts)}.")
+    sheet.cells = sheet.cells[keep]
+    return told
 
 
-def _group(table: Table, attribute: Text, keep: Flags) -> None:
+def _group(table: Table, attribute: Text) -> None:
     """Add the grouping by an attribute."""
     names, codes = name_codes(attribute, table.notes)
     blank, column = codes < 0, f"group{len(table.groupings)}"
-    groups, unknown = ([*names, UNKNOWN], len(names)) if blank[keep].any() else (names, -1)
+    groups, unknown = ([*names, UNKNOWN], len(names)) if blank.any() else (names, -1)
     table.groupings.append(Grouping(str(attribute.name), groups, column, unknown))
     table.cells[column] = np.where(blank, len(names), codes)
-
-
-def _note_left_out(table: Table, keep: Flags, settings: Settings) -> None:
-    """Say how many rows have no label or prediction, in all and by group."""
-    count = f"{(~keep).sum():,} of {len(keep):,} rows"
-    table.cautions.append(f"{count} have no label or prediction and were left out.")
-    for grouping in table.groupings if not settings.suppress_below else ():
-        shares = pd.Series(~keep).groupby(table.cells[grouping.column]).agg(["sum", "mean"])
-        shares = shares[shares["sum"] > 0].sort_values("mean", ascending=False, kind="stable")
-        names = [*grouping.groups, UNKNOWN]
-        parts = [f"{names[row[0]]} {row[1]:,} ({percent(row[2])})" for row in shares.itertuples()]
-        table.cautions.append(f"Left out by {grouping.name}: {listed(parts)}.")
 
 
 def _cross(table: Table) -> None:
@@ -259,12 +251,8 @@ def _scores(sheet: Sheet, columns: Columns, settings: Settings) -> Numbers | Non
     """Return scores or probabilities, where predictions are such; None where they are labels."""
     column = columns["y_hat"] if "y_hat" in columns else columns["score"]
     score = sheet.numbers(column)
-    labels = ~np.isfinite(score)
-    if (
-        "y_hat" in columns
-        and settings.threshold is None
-        and (labels.any() or not (score % 1).any())
-    ):
+    labels, may_be = ~np.isfinite(score), "y_hat" in columns and settings.threshold is None
+    if may_be and (labels.any() or not (score % 1).any()):
         return None
     if labels.any():
         where = f"column '{column.name}' of {sheet.name} holds labels, not numbers"
@@ -363,6 +351,7 @@ def _read_measure(table: Table, sheet: Sheet, columns: Columns, settings: Settin
     if not table.higher_is_better and not settings.lower_is_better:
         table.notes.append(f"'{column.name}' is read as an error: lower is better.")
     if table.clients is None:
+        table.clients = [f"row {position + 1}" for position in range(len(value))]
         table.cells["client"] = np.arange(len(value))
         table.notes.append("The table names no clients: each row is taken as one client.")
     again = table.cells.duplicated(["client", *table.keys]).to_numpy()
@@ -376,14 +365,13 @@ def _read_measure(table: Table, sheet: Sheet, columns: Columns, settings: Settin
 def _fractions(table: Table, column: Text, value: Numbers) -> Numbers:
     """Return accuracies as fractions, and reject a mixture of fractions and percentages."""
     small, large = (value > 0) & (value <= 1), value > 1
-    signs = bool(column.str.contains("%").any())  # what has one is a fraction already
-    if small.any() and large.any() and not signs:
+    if small.any() and large.any():
         rows = [int(np.flatnonzero(flags)[0]) for flags in (small, large)]
         parts = ", ".join(f"row {row + 1} has {value[row]:g}" for row in rows)
-        what = f"mixes fractions and percentages: {parts}; write all of them alike, as in 90 %"
+        what = f"mixes fractions and percentages: {parts}; write all of them alike"
         raise AuditError(f"{table.name}: column '{column.name}' {what}")
-    limit = 100.0 if large.any() and not signs else 1.0
-    if small.any() and not signs:
+    limit = 100.0 if large.any() else 1.0
+    if small.any():
         table.notes.append("Accuracies are read as fractions: none is above 1.")
     what = f"has {{!r}} in column '{column.name}'; it must be 0 to {limit:g}, in all rows alike"
     _require_none(table.name, _wrong((value < 0) | (value > limit), what, column))

@@ -110,12 +110,6 @@ def mean_half(values: Numbers, others: Numbers | None = None) -> float:
     return float(t_quantile(max(1.0, freedom))) * error
 
 
-def mean_interval(values: Numbers) -> tuple[float, float]:
-    """Return the 95 % interval of a mean; NaN for fewer than two values, or for equal ones."""
-    average, half = float(np.mean(values)) if len(values) else math.nan, mean_half(values)
-    return average - half, average + half
-
-
 def clients_test(hits: Numbers, base: Numbers, inside: Flags, seed: int = 0) -> float:
     """Return the p-value of "clients inside a group have the same rate as all other clients".
 

@@ -12,7 +12,7 @@ rows. The other columns are one-hot, with the categories of the Census Bureau's 
 of the rows: occupations in its 26 major groups, places of birth by continent.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,11 +22,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import UNDECIDED, Directory, Partition, PartitionedData, split_clients
-from e2fl.data.federated import Examples
+from e2fl.data.federated import Directory, Examples, Partition, PartitionedData, split_clients
 from e2fl.data.files import data_directory, existing
 from e2fl.data.sets.adult import standardised
-from e2fl.errors import ConfigError, DataError, reason_of
+from e2fl.errors import DataError, reason_of, require_setting
 from e2fl.randomness import stream
 
 COLUMNS = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP")
@@ -88,12 +87,11 @@ class ACSIncome(PartitionedData):
     def people(self) -> pd.DataFrame:
         """The rows: STATE by name, the columns by their codes (-1 if missing), and PINCP."""
         people = read(self.source)
-        known = set(people["STATE"])
-        for name in self.states or ():
-            if name not in known:
-                has = ", ".join(sorted(known))
-                raise ConfigError(f"{self.source} has no state '{name}'; it has: {has}")
-        return people[people["STATE"].isin(self.states or known)].reset_index(drop=True)
+        known = sorted(set(people["STATE"]))
+        chosen = self.states or known
+        has = ", ".join(known)
+        require_setting(set(chosen) <= {*known}, "data.states", f"of {has}", ", ".join(chosen))
+        return people[people["STATE"].isin(chosen)].reset_index(drop=True)
 
     @cached_property
     def state_names(self) -> tuple[str, ...]:
@@ -112,23 +110,19 @@ class ACSIncome(PartitionedData):
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
         people, y = self.people, self.people["PINCP"].to_numpy()
         state = pd.Index(self.state_names).get_indexer(pd.Index(people["STATE"])).astype(np.int64)
-        client = self._clients(state)
-        clients, _, _ = split_clients(
-            client,
-            np.full(len(client), UNDECIDED),
-            test_share=self.test_share,
-            seed=self.seed,
-            rows=np.flatnonzero(client >= 0),
-        )
         numbers = range(1, self.clients_per_state + 1)
-        names = [f"{state} {number}" for state in self.state_names for number in numbers]
-        clients = [replace(rows, name=names[int(rows.name)]) for rows in clients]
+        declared = self.group == "state"
+        clients, _, _ = split_clients(
+            self._clients(state),
+            seed=self.seed,
+            test_share=self.test_share,
+            names=[f"{state} {number}" for state in self.state_names for number in numbers],
+            group=state if declared else None,
+        )
         x = self._inputs(np.concatenate([rows.train for rows in clients]))
-        if self.group == "state":
-            clients = [replace(rows, group=int(state[rows.train[0]])) for rows in clients]
-            return Partition(Examples(x, y), tuple(clients), (), len(self.state_names))
-        inside = (people[GROUPS[self.group]] == 1).to_numpy().astype(np.int64)
-        return Partition(Examples(x, y, inside), tuple(clients), (), 2)
+        inside = None if declared else (people[GROUPS[self.group]] == 1).to_numpy().astype(np.int64)
+        groups = len(self.state_names) if declared else 2
+        return Partition(Examples(x, y, inside), tuple(clients), (), groups)
 
     def about(self) -> dict[str, object]:
         clients = self.partitioned.clients
@@ -146,11 +140,10 @@ class ACSIncome(PartitionedData):
         for number, name in enumerate(self.state_names):
             draw = stream(self.seed, "acs clients", number)
             rows = draw.permutation(np.flatnonzero(state == number))
-            if len(rows) < 2 * self.clients_per_state:
-                raise ConfigError(
-                    f"state {name} has {len(rows)} rows, too few for {self.clients_per_state} "
-                    "clients; choose fewer clients_per_state, or leave it out with states = [...]"
-                )
+            most = len(rows) // 2
+            rule = f"at most {most}, for state {name} has {len(rows)} rows"
+            wanted = self.clients_per_state
+            require_setting(wanted <= most, "data.clients_per_state", rule, wanted)
             for position, chosen in enumerate(np.array_split(rows, self.clients_per_state)):
                 client[chosen[: self.rows_per_client]] = number * self.clients_per_state + position
         return client
@@ -220,7 +213,6 @@ def _find(home: Path) -> Path:
         if any(folder.rglob("psam_p*.csv*")):
             return folder
     raise DataError(
-        f"no ACS files in {home / 'acs'}: download them there with folktables "
-        "(ACSDataSource(survey_year='2018', horizon='1-Year', survey='person', root_dir=...)"
-        ".get_data(states=[...], download=True)), or name a CSV or folder with data.path"
+        f"no ACS files in {home / 'acs'}: download them there with folktables, as docs/data.md "
+        "shows, or name a CSV or folder with data.path"
     )

@@ -21,10 +21,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import ClientRows, Directory, Partition, PartitionedData
-from e2fl.data.federated import Examples
+from e2fl.data.federated import ClientRows, Directory, Examples, Partition, PartitionedData
 from e2fl.data.files import SOURCES
-from e2fl.data.partition import BasePartitioner, ByGroup, Dirichlet, Iid, Rows, partition_rows
+from e2fl.data.partition import BasePartitioner, ByGroup, Dirichlet, Iid, Rows
 from e2fl.randomness import stream
 
 COLUMNS = (
@@ -76,15 +75,9 @@ class Adult(PartitionedData):
     @cached_property
     def table(self) -> pd.DataFrame:
         """The complete rows, those of the official training file first."""
-        files = [
-            io.BytesIO(SOURCES["adult"].read(file.name, self.dir))
-            for file in SOURCES["adult"].files
-        ]
-        parts = [
-            pd.read_csv(file, names=COLUMNS, skipinitialspace=True, na_values="?", comment="|")
-            for file in files
-        ]
-        return pd.concat(parts).dropna(ignore_index=True)
+        raw = io.BytesIO(b"".join(SOURCES["adult"].read(self.dir)))
+        rows = pd.read_csv(raw, names=COLUMNS, skipinitialspace=True, na_values="?", comment="|")
+        return rows.dropna(ignore_index=True)
 
     @cached_property
     def sex(self) -> NDArray[np.int64]:
@@ -107,10 +100,9 @@ class Adult(PartitionedData):
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
         train, test = self.split
-        columns = {"sex": self.sex[train], "label": self.y[train]}
+        owner = self._partitioner().clients({"sex": self.sex[train], "label": self.y[train]})
         clients = tuple(
-            ClientRows(str(position), train[rows], test)
-            for position, rows in enumerate(partition_rows(self._partitioner(), columns))
+            ClientRows(str(number), train[owner == number], test) for number in range(self.clients)
         )
         return Partition(Examples(self._inputs(), self.y, self.sex), clients, (), 2, test)
 

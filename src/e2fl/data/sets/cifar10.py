@@ -7,7 +7,7 @@ unlike the Python version it holds no pickles. As usual in personalised federate
 
 import io
 import tarfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import UNDECIDED, Directory, Partition, PartitionedData, split_clients
-from e2fl.data.federated import Examples
+from e2fl.data.federated import Directory, Examples, Partition, PartitionedData, split_clients
 from e2fl.data.files import SOURCES
-from e2fl.data.partition import Dirichlet, partition_rows
+from e2fl.data.partition import Dirichlet
 
 PARTS = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 SHAPE = (3, 32, 32)
@@ -29,8 +28,7 @@ ANGLES = {1: (), 2: ("0°", "180°"), 4: ("0°", "90°", "180°", "270°")}
 
 def standard(directory: str | None = None) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return all images [n, 3, 32, 32] and their labels, those of the training files first."""
-    source = SOURCES["cifar10"]
-    raw = source.read(source.files[0].name, directory)
+    (raw,) = SOURCES["cifar10"].read(directory)
     with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
         opened = {Path(member.name).name: tar.extractfile(member) for member in tar.getmembers()}
         parts = [np.frombuffer(file.read(), np.uint8) for name in PARTS if (file := opened[name])]
@@ -68,21 +66,17 @@ class Cifar10(PartitionedData):
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
         x, y = standard(self.dir)
-        divider = Dirichlet(self.clients, "label", self.alpha, seed=self.seed)
-        owner = np.empty(len(y), np.int64)
-        for client, rows in enumerate(partition_rows(divider, {"label": y})):
-            owner[rows] = client
+        owner = Dirichlet(self.clients, "label", self.alpha, seed=self.seed).clients({"label": y})
         for turn in range(1, self.rotations):
             rows = owner % self.rotations == turn
             x[rows] = np.rot90(x[rows], turn * 4 // self.rotations, axes=(2, 3))
-        undecided = np.full(len(y), UNDECIDED)
-        clients, _, _ = split_clients(owner, undecided, test_share=self.test_share, seed=self.seed)
         groups = len(self.group_names)
-        if groups:
-            clients = [replace(own, group=int(own.name) % groups) for own in clients]
+        group = owner % groups if groups else None
+        share = self.test_share
+        clients, _, _ = split_clients(owner, seed=self.seed, test_share=share, group=group)
         examples = Examples(x, y, None, 1 / (255 * DEVIATION), -MEAN / DEVIATION)
         return Partition(examples, tuple(clients), (), groups)
 
     def about(self) -> dict[str, object]:
-        counts = self.image_counts()
+        counts = super().about()
         return {key: counts[key] for key in ("train_images", "test_images")}

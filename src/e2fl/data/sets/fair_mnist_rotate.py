@@ -17,16 +17,23 @@ import scipy.sparse
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import Directory, check_settings
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
+from e2fl.data.federated import (
+    Client,
+    ClientId,
+    Directory,
+    Examples,
+    FederatedData,
+    GroupId,
+    Population,
+    check_settings,
+)
 from e2fl.data.partition import apportion
 from e2fl.data.sets.mnist import SCALE, SHIFT, Digits, bundled, standard
-from e2fl.errors import ConfigError
+from e2fl.errors import require_setting
 from e2fl.randomness import stream
 
 SIZES = (8, 16, 75, 170, 240, 257, 150, 60, 20, 4)  # clients of G1 to G10, of 1000
 SIDE = 28
-BLOCK = 4096  # images rotated at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +64,7 @@ class FairMNISTRotate(FederatedData):
         int | None, Doc("default: all; fewer: the first of MNIST, or evenly spaced if bundled")
     ] = None
 
+    samples: int = field(init=False)  # training images of a client
     _trains: dict[ClientId, Examples] = field(default_factory=dict, init=False, repr=False)
     _tests: dict[GroupId, Examples] = field(default_factory=dict, init=False, repr=False)
     _orders: dict[GroupId, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
@@ -67,18 +75,19 @@ class FairMNISTRotate(FederatedData):
 
     def __post_init__(self) -> None:
         check_settings(self)
+        adding_up = min(self.sizes, default=0) >= 1 and self.clients in (None, sum(self.sizes))
+        rule = "at least 1 each, and add up to data.clients"
+        require_setting(adding_up, "data.group_sizes", rule, self.sizes)
+        require_setting(
+            math.isfinite(self.angle_step), "data.angle_step", "degrees", self.angle_step
+        )
+        most = len(self.digits.train_y) // max(self.sizes)  # images for a client of the largest
+        share = self.samples_per_client or most
+        require_setting(share <= most, "data.samples_per_client", f"1 to {most}", share)
+        vars(self)["samples"] = share
         tested = len(self.digits.test_y)
-        if min(self.sizes, default=0) < 1 or self.clients not in (None, sum(self.sizes)):
-            raise ConfigError("data.group_sizes must all be at least 1 and add up to data.clients")
-        if not math.isfinite(self.angle_step):
-            raise ConfigError(f"data.angle_step must be degrees, not {self.angle_step}")
-        if not 1 <= self.samples <= self.largest_share:
-            raise ConfigError(
-                f"data.samples_per_client must be 1 to {self.largest_share}, not {self.samples}: "
-                f"{len(self.digits.train_y)} images are split among a group of {max(self.sizes)}"
-            )
-        if self.test_images is not None and not 1 <= self.test_images <= tested:
-            raise ConfigError(f"data.test_images must be 1 to {tested}, not {self.test_images}")
+        count = self.test_images or tested
+        require_setting(count <= tested, "data.test_images", f"1 to {tested}", count)
 
     @cached_property
     def digits(self) -> Digits:
@@ -96,14 +105,6 @@ class FairMNISTRotate(FederatedData):
     def turns(self) -> tuple[float, ...]:
         """The angle of each group."""
         return tuple(self.angle_step * group for group in range(len(self.sizes)))
-
-    @property
-    def largest_share(self) -> int:
-        return len(self.digits.train_y) // max(self.sizes)
-
-    @property
-    def samples(self) -> int:
-        return self.largest_share if self.samples_per_client is None else self.samples_per_client
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:  # type: ignore[override]  # depends on the settings
@@ -159,8 +160,8 @@ def _examples(x: NDArray[np.uint8], y: NDArray[np.int64], degrees: float) -> Exa
 
 def group_sizes(clients: int) -> tuple[int, ...]:
     """Return the paper's group sizes in the same proportions, each at least 1."""
-    if clients < len(SIZES):
-        raise ConfigError(f"data.clients must be at least {len(SIZES)}, not {clients}")
+    least = len(SIZES)
+    require_setting(clients >= least, "data.clients", f"at least {least}", clients)
     return apportion(SIZES, clients)
 
 
@@ -168,13 +169,9 @@ def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
     """Return images [n, 28, 28] rotated counter-clockwise, bilinear, as [n, 1, 28, 28]."""
     if degrees % 360 == 0:
         return images[:, None]
-    result = np.empty((len(images), 1, SIDE, SIDE), dtype=np.uint8)
-    matrix = _rotation(degrees)
-    for start in range(0, len(images), BLOCK):
-        block = images[start : start + BLOCK].reshape(-1, SIDE * SIDE).T
-        turned = np.rint(matrix @ block.astype(np.float32, order="C"))
-        result[start : start + BLOCK] = turned.astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
-    return result
+    pixels = images.reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
+    turned: NDArray[np.uint8] = np.rint(_rotation(degrees) @ pixels).astype(np.uint8)
+    return turned.T.reshape(-1, 1, SIDE, SIDE)
 
 
 def _rotation(degrees: float) -> scipy.sparse.csr_array:

@@ -16,23 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import (
+from e2fl.data.federated import (
     TEST,
     UNDECIDED,
     Directory,
+    Examples,
     Partition,
     PartitionedData,
     largest,
     split_clients,
 )
-from e2fl.data.federated import Examples
 from e2fl.data.files import SOURCES, read_idx
-from e2fl.errors import DataError
 
 MEAN, DEVIATION = 0.1307, 0.3081  # of the pixels of MNIST's training images, in [0, 1]
 SCALE, SHIFT = 1 / (255 * DEVIATION), -MEAN / DEVIATION
 BUNDLED_TEST = 1000
-CLASS, WRITER = 0, 2  # columns of QMNIST's extended labels
+WRITER = 2  # the column of QMNIST's extended labels
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,7 @@ def bundled() -> Digits:
 
 def standard(directory: str | None = None) -> Digits:
     """Return the 60,000 and 10,000 images of the four standard files, after checking them."""
-    source = SOURCES["mnist"]
-    train_x, train_y, test_x, test_y = (
-        read_idx(source.read(file.name, directory), file.name) for file in source.files
-    )
+    train_x, train_y, test_x, test_y = map(read_idx, SOURCES["mnist"].read(directory))
     return Digits(train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
 
 
@@ -86,22 +82,17 @@ class MNISTWriters(PartitionedData):
 
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
-        digits, source = standard(self.dir), SOURCES["qmnist"]
-        y = np.concatenate([digits.train_y, digits.test_y])
-        tables = [read_idx(source.read(file.name, self.dir), file.name) for file in source.files]
-        labels = np.concatenate([tables[0], tables[1][: len(digits.test_y)]])
-        if not np.array_equal(labels[:, CLASS], y):
-            raise DataError("the extended labels of QMNIST do not match MNIST's labels")
+        digits = standard(self.dir)
+        train, test = map(read_idx, SOURCES["qmnist"].read(self.dir))
+        writer = np.concatenate([train, test[: len(digits.test_y)]])[:, WRITER].astype(np.int64)
         clients, unseen, _ = split_clients(
-            labels[:, WRITER].astype(np.int64),
-            np.repeat([UNDECIDED, TEST], [len(digits.train_y), len(digits.test_y)]),
-            test_share=self.test_share,
+            writer,
             seed=self.seed,
+            test_share=self.test_share,
+            split=np.repeat([UNDECIDED, TEST], [len(digits.train_y), len(digits.test_y)]),
             min_samples=self.min_samples,
         )
         x = np.concatenate([digits.train_x, digits.test_x])[:, None]
+        y = np.concatenate([digits.train_y, digits.test_y])
         examples = Examples(x, y, None, SCALE, SHIFT)
         return Partition(examples, largest(clients, self.writers), tuple(unseen))
-
-    def about(self) -> dict[str, object]:
-        return self.image_counts()
