@@ -22,7 +22,13 @@ LARGEST = 256 * 2**20  # bytes of a file of text
 
 _FULL = "the disk is full; free some space"
 _DENIED = "permission denied; change the permissions, or choose another place"
-_REMEDIES = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED}
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.ENOENT: "its folder was removed; restore it, or choose another place",
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+}
 
 
 @contextmanager

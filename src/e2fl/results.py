@@ -307,7 +307,8 @@ def _asked(
 ) -> tuple[Experiment, FederatedData | None, list[Change]]:
     """Return the experiment as configured, data made in Python, and the changes to make."""
     if isinstance(config, Mapping):
-        config = from_dict(config)
+        default = {"name": data.name} if isinstance(data, FederatedData) else data
+        config = from_dict(({"data": default} if default else {}) | dict(config))
     experiment = config if isinstance(config, Experiment) else load(config)
     asked = dict(changes)
     if "measures" in asked:  # functions stand by their names

@@ -76,7 +76,8 @@ def test_what_cannot_be_predicted_is_one_clear_error(stored, toy, tmp_path, caps
     assert main(["predict", str(stored.folder), str(tmp_path / "x.npy"), "--group", "G1"]) == 2
     assert "not an array of numbers" in capsys.readouterr().err
     path = stored.folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x07")
+    *whole, last = path.read_bytes()
+    path.write_bytes(bytes([*whole, last ^ 1]))
     with pytest.raises(e2fl.RunError, match="checksum"):
         stored.predict(X, group="global")
     with pytest.warns(e2fl.E2flWarning):

@@ -17,7 +17,7 @@ from tests.runs.helpers import Noting
 GROUPINGS = {
     "known": {},
     "rank_clustering": {"groups": 2},
-    "lowest_loss": {"groups": 2, "warm": True},
+    "lowest_loss": {"groups": 2, "clustered": 3},
 }
 
 

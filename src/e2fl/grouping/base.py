@@ -156,4 +156,6 @@ def require_group(group: GroupId, membership: Membership) -> None:
 def require_count(count: int, population: Population, where: str) -> None:
     """Raise `ConfigError` unless there is at least one group and a client for each."""
     if not 1 <= count <= len(population):
-        raise ConfigError(f"{where} must be at least 1 and at most {len(population)} clients")
+        raise ConfigError(
+            f"{where} is {count}; it must be at least 1, and there are only {len(population)} clients"
+        )

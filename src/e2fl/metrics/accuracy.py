@@ -201,6 +201,10 @@ def changed(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> float | None:
 
 def _contingency(one: Labels, other: Labels) -> Positions:
     """Return the number of clients in each pair of groups."""
+    if len(one) != len(other) or not len(one):
+        raise ValueError(
+            f"the groupings must be of the same clients, not of {len(one)} and {len(other)}"
+        )
     (rows, row), (columns, column) = codes(one, "group"), codes(other, "group")
     table = np.zeros((len(rows), len(columns)), np.int64)
     np.add.at(table, (row, column), 1)
