@@ -176,7 +176,7 @@ def test_examples_that_are_no_numbers_put_a_client_somewhere_without_failing(gro
 @pytest.mark.parametrize("kind", [LowestLoss, OneShot, Binary])
 def test_more_groups_than_clients_is_a_mistake(kind):
     for groups in (4, 0):
-        with pytest.raises(ConfigError, match="at least 1, and there are only 3 clients"):
+        with pytest.raises(ConfigError, match="at least 1 and at most 3 clients"):
             kind(groups=groups).begin(MODEL, Population(dict.fromkeys(range(3))), 0)
 
 

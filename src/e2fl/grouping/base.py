@@ -157,5 +157,5 @@ def require_count(count: int, population: Population, where: str) -> None:
     """Raise `ConfigError` unless there is at least one group and a client for each."""
     if not 1 <= count <= len(population):
         raise ConfigError(
-            f"{where} is {count}; it must be at least 1, and there are only {len(population)} clients"
+            f"{where} is {count}; it must be at least 1 and at most {len(population)} clients"
         )
