@@ -10,10 +10,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
-# Another seed for the demo: make demo SEED=7
+# Another seed, or the 60 rounds of the documentation: make demo SEED=7 ROUNDS=60
 SEED ?= 0
+ROUNDS ?= 20
 demo: .venv/ready-demo ## train six methods on bundled data, print the table, write the report
-	$(BIN)/e2fl compare demo --seeds $(SEED) \
+	$(BIN)/e2fl compare demo --seeds $(SEED) --set rounds=$(ROUNDS) \
 	  --algorithms local,fedavg,fedavg_by_group,fedavg_finetuned,e2fl,e2fl_steady
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
