@@ -93,7 +93,7 @@ def test_mistakes_leave_no_folder(toy, tmp_path):
     assert run_experiment(few).summary["clients"]["mean"] > 0  # the default asks them all
     many = replace(few, algorithm={"name": "afl", "clients_per_round": 5})
     groups = replace(toy, algorithm={"name": "ifca", "clients_per_round": 4, "groups": 9})
-    for wrong, words in ((many, "only 4 clients"), (groups, "only 8 clients")):
+    for wrong, words in ((many, "only 4 clients"), (groups, "at most 8 clients")):
         with pytest.raises(ConfigError, match=words):
             run_experiment(wrong, out=tmp_path / "run")
         assert not any((tmp_path / "run").glob("*"))

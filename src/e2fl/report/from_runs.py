@@ -25,7 +25,7 @@ from e2fl.metrics.intervals import FEW_ROWS
 from e2fl.metrics.measures import own_measures
 from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
 from e2fl.report.table import words
-from e2fl.runs.records import numbers_of
+from e2fl.runs.records import found_name, numbers_of
 
 if TYPE_CHECKING:
     from e2fl.runs.store import Run
@@ -201,11 +201,20 @@ def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
     ]
 
 
+def _group_in(run: "Run", row: Json) -> str:
+    if run.summary.get("groups_are") == "found" and row.get("served_as") is not None:
+        return found_name(row["served_as"])
+    return str(row.get("group") or "")
+
+
 def _clients(runs: Iterable["Run"], view: str) -> pd.DataFrame:
-    """Return the rows of the clients.csv of these runs, with the accuracy of a view."""
+    """Return the rows of the clients.csv of these runs, with the accuracy of a view.
+
+    The group is the declared one or, if groups are measured as found, the one it was served as.
+    """
     column = f"accuracy_{view}" if view else "accuracy"
     rows = [
-        (run.seed, str(row["client"]), str(row.get("group") or ""), row["n"], row[column])
+        (run.seed, str(row["client"]), _group_in(run, row), row["n"], row[column])
         for run in runs
         for row in run.clients
         if column in row

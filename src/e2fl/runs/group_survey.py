@@ -25,7 +25,8 @@ from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.text import aligned
 
 NEARLY_BEST = 0.99  # a silhouette this close to the highest counts as equal: fewer groups then
-AS_STABLE = 0.01  # a stability this close to another one counts as equal
+FLAT = 0.9  # as long as silhouettes stay this close to the highest, more groups may be right
+AS_STABLE = 0.05  # a stability this close to another one counts as equal
 NOISE = (
     "Warning: these groups look like noise. No number of groups is both stable (at least "
     f"{MIN_STABILITY}) and clearly separated (a blur of at most {MAX_RELATIVE_BLUR} times that of "
@@ -60,10 +61,17 @@ class Survey:
 
     @property
     def fitting(self) -> list[Row]:
-        """The clear numbers of groups with nearly the highest silhouette; the first is the best."""
+        """The clear numbers of groups that may be right; the first is the best.
+
+        The best is the smallest with nearly the highest silhouette; those that follow have a
+        silhouette that is not much lower.
+        """
         clear = sorted((row for row in self.rows if row.clear), key=lambda row: row.groups)
         highest = max((row.silhouette for row in clear), default=0.0)
-        return [row for row in clear if row.silhouette >= NEARLY_BEST * highest]
+        nearly = [row.groups for row in clear if row.silhouette >= NEARLY_BEST * highest]
+        return [
+            row for row in clear if row.groups >= nearly[0] and row.silhouette >= FLAT * highest
+        ]
 
     def table(self) -> str:
         """Return one line for each number of groups; a star marks the best."""

@@ -20,7 +20,7 @@ from e2fl.metrics.measures import spread_of
 from e2fl.rankings.order import Ranking
 from e2fl.rankings.votes import influence
 from e2fl.rounds import HELD, Round, Traffic, UnseenScores
-from e2fl.runs.records import FAILED, RISEN, Json, known
+from e2fl.runs.records import FAILED, RISEN, Json, found_name, known
 
 FAR = 10  # times the loss of guessing
 Groups = Mapping[ClientId, GroupId]
@@ -180,11 +180,6 @@ def evaluation(
 def found_groups(scores: Scores) -> dict[ClientId, GroupId]:
     """Return the group that each client was served as, for clients that were served as one."""
     return {client: score.group for client, score in scores.items() if score.group is not None}
-
-
-def found_name(group: GroupId) -> str:
-    """Return the display name of a group that was found."""
-    return f"found {group}"
 
 
 def recovery(

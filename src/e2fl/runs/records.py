@@ -35,6 +35,11 @@ def divergence_warnings(measured: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def found_name(group: int) -> str:
+    """Return the display name of a group that was found."""
+    return f"found {group}"
+
+
 def numbers_of(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Return every number of a record by its path, such as group/worst10 or groups/G1/accuracy."""
     numbers: dict[str, float] = {}
