@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -157,8 +158,15 @@ def campaign(
 
     last: a file for the message that is being read, as a reader may crash its process.
     """
-    coder.LARGE = 1000  # so that the small model uses the levels of units
-    outcome, rng = Outcome(), np.random.default_rng(seed)
+    # So that the small model uses the levels of units.
+    with patch.object(coder, "LARGE", 1000):
+        return _campaign(messages, seconds, np.random.default_rng(seed), last)
+
+
+def _campaign(
+    messages: int, seconds: float, rng: np.random.Generator, last: Path | None
+) -> Outcome:
+    outcome = Outcome()
     began, every = time.monotonic(), kinds(rng)
     outcome.honest = max(kind.usual for kind in every)
     while outcome.messages < messages:
