@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from e2fl.commands import say, tell_imports
 from e2fl.errors import ConfigError
 
 
@@ -73,7 +74,6 @@ def recount(options: argparse.Namespace) -> int:
 
 def groups(options: argparse.Namespace) -> None:
     """Estimate the number of groups of clients."""
-    from e2fl.commands.training import say, tell_imports
     from e2fl.config.experiment import load
     from e2fl.runs.group_survey import survey
 
@@ -85,7 +85,6 @@ def groups(options: argparse.Namespace) -> None:
 
 def data_show(options: argparse.Namespace) -> None:
     """Draw samples of each group, clients per group, and labels of each client."""
-    from e2fl.commands.training import say
     from e2fl.config.files import read
     from e2fl.config.overrides import lay, typed
     from e2fl.data import build
