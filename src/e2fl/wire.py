@@ -39,10 +39,7 @@ class Message:
     forms: ClassVar[tuple[type["Message"], ...]] = ()
 
     def to_bytes(self, model: ModelSpec) -> bytes:
-        """Return this message as bytes: header and payload.
-
-        Raise `WireError` if a field cannot be sent.
-        """
+        """Return header and payload as bytes; `WireError` if a field cannot be sent."""
         if wrong := self.defect(model):
             raise WireError(f"{type(self).__name__}.{wrong}")
         form = _form(type(self))
@@ -112,10 +109,7 @@ class Message:
         return 0
 
     def weights_field(self) -> str | None:
-        """Return the name of the field with weights or a gradient.
-
-        None unless there is exactly one.
-        """
+        """Return the name of the only field with weights or a gradient; None unless it is one."""
         names = [field.name for field in self._fields() if field.item is _ITEMS[Params]]
         single = len(names) == 1 and isinstance(getattr(self, names[0]), dict)
         return names[0] if single else None

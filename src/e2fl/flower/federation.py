@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -22,7 +22,7 @@ from e2fl.flower.exchange import Roster, exchange
 from e2fl.flower.messages import NodeId, Work
 from e2fl.flower.run_config import RunConfig
 from e2fl.learning.learner import Meter
-from e2fl.models import Model, ModelSpec
+from e2fl.models import Model
 from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.simulator import SimulatedFederation
 
@@ -73,31 +73,6 @@ class Outcome(Generic[Value]):
         return results, faults
 
 
-class Parcels:
-    """Messages as payloads; one that clients share is encoded once, and sent to a node once."""
-
-    def __init__(self, spec: ModelSpec):
-        self.spec = spec
-        # By the id of a message: its position, its payload, its bytes, and itself, to stay alive.
-        self.made: dict[int, tuple[int, ConfigRecord, int, wire.Message]] = {}
-
-    def add(
-        self, outcome: Outcome[Any], clients: Sequence[ClientId], payloads: dict[int, ConfigRecord]
-    ) -> dict[ClientId, int]:
-        """Return for those of these clients that have a message which of the payloads it is."""
-        positions = {}
-        for client in [client for client in clients if client in outcome.inbox]:
-            message = outcome.inbox[client]
-            if id(message) not in self.made:
-                raw = message.to_bytes(self.spec)
-                parcel = len(self.made), messages.payload(raw), len(raw), message
-                self.made[id(message)] = parcel
-            position, payload, outcome.sent[client], _ = self.made[id(message)]
-            positions[client] = position
-            payloads[position] = payload
-        return positions
-
-
 class FlowerFederation:
     """Clients on the nodes of a Flower grid."""
 
@@ -138,10 +113,7 @@ class FlowerFederation:
         self.run_id, self.population = started.run_id, started.population
 
     def train(self, request: Request) -> Replies:
-        """Let every client in the inbox that can be reached train.
-
-        A client without a usable reply is a fault.
-        """
+        """Let every client in the inbox train; one without a usable reply is a fault."""
         outcome, ask = self.ahead.pop(request.round_number, None), request.ask
         if outcome is None:
             outcome, _ = self._exchange(request.round_number, request, {})
@@ -176,10 +148,7 @@ class FlowerFederation:
     def evaluate(
         self, round_number: int, inbox: Inbox, then: Request | None = None
     ) -> Mapping[ClientId, Score]:
-        """Let every client in the inbox that can be reached evaluate what it is sent.
-
-        then: the request of the next round, which travels with it.
-        """
+        """Let clients evaluate what they are sent; the next round's request travels with it."""
         trained, outcome = self._exchange(round_number + 1, then, inbox)
         if then is not None:
             self.ahead = {then.round_number: trained}
@@ -227,9 +196,26 @@ class FlowerFederation:
         trained: Outcome[Work] = Outcome({} if training is None else training.inbox)
         scored: Outcome[Score] = Outcome(serving)
         layers = None if training is None else training.ask.layers
-        parcels = Parcels(self.model.spec)
+        # By the id of a message that clients may share: its position among the payloads, its
+        # payload, its bytes, and itself, to stay alive.
+        made: dict[int, tuple[int, ConfigRecord, int, wire.Message]] = {}
         requests: dict[NodeId, messages.Request] = {}
         contents: dict[NodeId, RecordDict] = {}
+
+        def send(
+            outcome: Outcome[Any], clients: list[ClientId], payloads: dict[int, ConfigRecord]
+        ) -> dict[ClientId, int]:
+            """Return which payload is for each client; a message is encoded and sent once."""
+            positions = {}
+            for client in [client for client in clients if client in outcome.inbox]:
+                message = outcome.inbox[client]
+                if id(message) not in made:
+                    raw = message.to_bytes(self.model.spec)
+                    made[id(message)] = len(made), messages.payload(raw), len(raw), message
+                positions[client], payload, outcome.sent[client], _ = made[id(message)]
+                payloads[positions[client]] = payload
+            return positions
+
         for node, clients in self.roster.by_node({*trained.inbox, *serving}).items():
             payloads: dict[int, ConfigRecord] = {}
             requests[node] = messages.Request(
@@ -239,8 +225,8 @@ class FlowerFederation:
                 resumed_from=self.resumed_from,
                 oldest=self.oldest,
                 layers=None if layers is None else tuple(layers),
-                train=parcels.add(trained, clients, payloads),
-                evaluate=parcels.add(scored, clients, payloads),
+                train=send(trained, clients, payloads),
+                evaluate=send(scored, clients, payloads),
             )
             contents[node] = messages.pack(requests[node], dict(sorted(payloads.items())))
         received = exchange(

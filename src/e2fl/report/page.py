@@ -151,4 +151,4 @@ def _run_table(study: Study) -> Table:
     digits: dict[str, Any] = {"seed": 0, "rounds": 0, "seconds": 1}
     columns = [METHOD, *(Column(key, key, places) for key, places in digits.items())]
     columns += [Column("version", "e2fl"), Column("folder", "folder")]
-    return Table.of("runs", "The runs", columns, study.runs)
+    return Table("runs", "The runs", columns, study.runs)

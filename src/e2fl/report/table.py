@@ -10,7 +10,7 @@ import itertools
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -98,36 +98,31 @@ def seed_cells(key: str, values: "pd.Series[float]") -> dict[str, float | None]:
     return interval_cells(key, over_seeds(known)) if known else {key: None}
 
 
-@dataclass(frozen=True, eq=False)
 class Table:
-    """Rows under columns; the first column names the row, `bold` are cells (row, key) to mark."""
+    """Rows under columns; the first column names the row, `bold` are cells (row, key) to mark.
 
-    key: str
-    title: str
-    columns: tuple[Column, ...]
-    frame: pd.DataFrame  # exact values; None: missing, or not finite
-    note: str = ""
-    bold: frozenset[tuple[int, str]] = frozenset()
+    frame: exact values; None: missing, or not finite.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         key: str,
         title: str,
         columns: Sequence[Column],
         rows: Iterable[Mapping[str, Any]] | pd.DataFrame,
         note: str = "",
         bold: Iterable[tuple[int, str]] = (),
-    ) -> "Table":
-        """Return a table of rows that hold cells by the keys of the columns."""
+    ):
+        """Take rows that hold cells by the keys of the columns."""
+        self.key, self.title, self.columns = key, title, tuple(columns)
+        self.note, self.bold = note, frozenset(bold)
         cells = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows), dtype=object)
         own = {column.key for column in columns}
         keys = [f"{column.key}{suffix}" for column in columns for suffix in BESIDE]
         cells = cells.reindex(columns=[key for key in keys if key in own or key in cells])
         exact = cells.reset_index(drop=True).astype(object)
         exact = exact.where(exact.map(_known).astype(bool), None)
-        shown = [key for key in exact if key in own or exact[key].notna().any()]
-        return cls(key, title, tuple(columns), exact[shown], note, frozenset(bold))
+        self.frame = exact[[key for key in exact if key in own or exact[key].notna().any()]]
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -144,7 +139,7 @@ class Table:
         spreads = [c for c in self.columns if f"{c.key}_chance" in self.frame]
         if spreads:
             shown = [self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads)]
-            parts += [CHANCE, Table.of("chance", CHANCE, shown, self.frame).text()]
+            parts += [CHANCE, Table("chance", CHANCE, shown, self.frame).text()]
         return "\n\n".join(filter(None, [*parts, self.note]))
 
     def csv(self) -> str:
@@ -320,7 +315,7 @@ def method_table(
         rows.append(row)
     columns = (METHOD, *measure_columns(study, measures))
     bold = best_cells(methods, measures) if study.same_data else frozenset()
-    return Table.of(key, title, columns, rows, note, bold)
+    return Table(key, title, columns, rows, note, bold)
 
 
 def _cells(method: Method, key: str, plus_minus: PlusMinus | None) -> dict[str, float | None]:
