@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from e2fl.errors import E2flError
 from e2fl.files import write_text
@@ -13,10 +13,7 @@ from e2fl.report.sections import attack_table
 from e2fl.report.study import Study
 from e2fl.report.table import Table, known_measures, summary_table
 from e2fl.report.verdict import verdict
-from e2fl.runs.store import PAGE, Folder
-
-if TYPE_CHECKING:
-    from e2fl.runs.store import Run
+from e2fl.runs.store import PAGE, Folder, Run
 
 
 def printed(study: Study, table: Table | None = None) -> str:
@@ -35,7 +32,7 @@ def printed(study: Study, table: Table | None = None) -> str:
 
 
 def finish(
-    runs: Sequence["Run"],
+    runs: Sequence[Run],
     out: Path,
     command: str = "",
     notes: Sequence[str] = (),
