@@ -12,7 +12,7 @@ from e2fl.errors import ConfigError
 
 def report(options: argparse.Namespace) -> None:
     """Write the report page for runs on disk."""
-    from e2fl.report.finish import printed, write_paper
+    from e2fl.report.finish import printed
     from e2fl.report.from_runs import read_runs, study_of
     from e2fl.report.page import write_report
     from e2fl.report.table import summary_table
@@ -23,7 +23,7 @@ def report(options: argparse.Namespace) -> None:
     out = options.out or options.runs[0] / PAGE
     write_report(study, out, export_to=options.export)
     if options.export is not None:
-        write_paper(table, options.export)
+        table.write(options.export, "paper")
     written = f"{out} and {options.export}" if options.export else str(out)
     print(f"{printed(study, table)}\n\nwritten to {written}")
 

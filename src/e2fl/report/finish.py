@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.errors import E2flError
-from e2fl.files import write_text
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import write_report
 from e2fl.report.sections import attack_table
@@ -47,7 +46,7 @@ def finish(
     study = study_of(runs, notes)
     table = summary_table(study, **options)
     if options:
-        write_paper(table, out)
+        table.write(out, "paper")
     print(f"{printed(study, table)}\n\nwritten to {out}")
     try:
         write_report(study, out / PAGE)
@@ -55,9 +54,3 @@ def finish(
         print(f"no page was written: {error}; fix it, then run: e2fl report {out}", file=sys.stderr)
     else:
         print(f"open {out / PAGE}")
-
-
-def write_paper(table: Table, out: Path) -> None:
-    """Write the table for a paper as LaTeX and CSV."""
-    write_text(out / "paper.tex", table.latex())
-    write_text(out / "paper.csv", table.csv())

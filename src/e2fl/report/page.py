@@ -82,8 +82,7 @@ def export(study: Study, folder: Path) -> None:
         (folder / f"{plot.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=SHARPNESS))
         (folder / f"{plot.key}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     for table in tables:
-        write_text(folder / f"{table.key}.csv", table.csv())
-        write_text(folder / f"{table.key}.tex", table.latex())
+        table.write(folder, table.key)
     everything = {
         "title": study.title,
         "verdict": said.text,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 import jinja2
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl.errors import ConfigError
+from e2fl.files import write_text
 from e2fl.metrics import COLUMNS, MEASURES, Interval, Measure, measure_of, tenth
 from e2fl.metrics.intervals import over_seeds
 from e2fl.report.study import Method, Study
@@ -146,6 +148,11 @@ class Table:
         """Return the exact values; no cell is taken for a formula by a spreadsheet."""
         exact = self.frame.rename(columns=neutral).map(neutral)
         return str(exact.to_csv(index=False, lineterminator="\n"))
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write the table to files of this name, as CSV and for LaTeX."""
+        write_text(folder / f"{name}.csv", self.csv())
+        write_text(folder / f"{name}.tex", self.latex())
 
     def json(self) -> dict[str, Any]:
         """Return the title and the exact values, with None for what is missing."""
