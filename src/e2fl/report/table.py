@@ -32,11 +32,6 @@ PlusMinus = Literal["std", "ci", "none"]
 METHOD = Column("method", "method")
 BESIDE = ("", "_low", "_high", "/std", "/ci", "_chance")
 DASH = "–"
-CHANCE = "What chance alone gives, if all clients are served alike:"
-MEANING = {
-    "std": " ± is the standard deviation over {seeds} seeds.",
-    "ci": " ± is half the 95 % confidence interval of the mean over {seeds} seeds.",
-}
 UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 TEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
@@ -50,19 +45,6 @@ TEX: dict[str, str | int | None] = {
     ">": r"\textgreater{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
-FLOAT = r"""\begin{{table*}}
-\centering
-\caption{{{caption}}}
-\label{{tab:{key}}}
-\small\setlength{{\tabcolsep}}{{4pt}}
-\resizebox{{\ifdim\width>\linewidth\linewidth\else\width\fi}}{{!}}{{%
-\begin{{tabular}}{{{align}}}
-\toprule
-{rows}
-\bottomrule
-\end{{tabular}}}}
-\end{{table*}}
-"""
 
 
 @cache
@@ -141,7 +123,8 @@ class Table:
         spreads = [c for c in self.columns if f"{c.key}_chance" in self.frame]
         if spreads:
             shown = [self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads)]
-            parts += [CHANCE, Table("chance", CHANCE, shown, self.frame).text()]
+            title = words("results", "chance")
+            parts += [title, Table("chance", title, shown, self.frame).text()]
         return "\n\n".join(filter(None, [*parts, self.note]))
 
     def csv(self) -> str:
@@ -165,9 +148,11 @@ class Table:
             [self._tex_cell(row, column) for column in self.columns] for row in range(len(self))
         ]
         top, *lines = (" & ".join(line) + r" \\" for line in (titles, *rows))
-        return FLOAT.format(
+        return words(
+            "results",
+            "latex",
             caption=tex(". ".join(filter(None, (self.title, self.note)))),
-            key=self.key,
+            label=self.key,
             align="".join("l" if text else "r" for text in self.texts()),
             rows="\n".join([*self._tex_heads(), top, r"\midrule", *lines]),
         )
@@ -196,7 +181,7 @@ class Table:
 
     def spread(self, row: int, column: Column) -> str:
         """Return what follows a cell: ± and a spread; empty if there is none."""
-        values = (self.value(row, f"{column.key}/{kind}") for kind in MEANING)
+        values = (self.value(row, f"{column.key}/{kind}") for kind in ("std", "ci"))
         plain = replace(column, signed=False)
         return "".join(f" ± {written(value, plain)}" for value in values if value is not None)
 
@@ -286,9 +271,8 @@ def summary_table(
             raise ConfigError(f"no run has a measure '{measure.key}'; choose others with --columns")
     methods = [method for method in study.methods if views or not method.view]
     seeds = min((len(method.seeds) for method in methods), default=0)
-    note = f"Accuracy in percent{f', mean over {seeds} seeds' if seeds > 1 else ''}."
     shown: PlusMinus = plus_minus if seeds > 1 else "none"
-    note += MEANING.get(shown, "").format(seeds=seeds)
+    note = words("results", shown if seeds > 1 else "one", seeds=seeds)
     measures = chosen or known_measures(study.methods, usual, study.own)
     return method_table(study, "results", study.title, measures, methods, note, shown)
 
