@@ -109,15 +109,15 @@ class Message:
         return 0
 
     def weights_field(self) -> str | None:
-        """Return the name of the only field with weights or a gradient; None unless it is one."""
-        names = [field.name for field in self._fields() if field.item is _ITEMS[Params]]
+        """Return the name of the field with weights or a gradient, if there is exactly one."""
+        names = [field.name for field in self._fields() if field.item is _WEIGHTS]
         single = len(names) == 1 and isinstance(getattr(self, names[0]), dict)
         return names[0] if single else None
 
     def finite(self) -> bool:
         """Return whether all weights in this message are finite."""
         for field in self._fields():
-            if field.item is _ITEMS[Params]:
+            if field.item is _WEIGHTS:
                 value = getattr(self, field.name)
                 for params in value if field.many else (value,):
                     if not all(bool(tensor.isfinite().all()) for tensor in params.values()):
@@ -169,14 +169,14 @@ def _by_layer(
 
     return _Item(
         name,
-        "",
-        "H",
-        lambda model: sum(map(size_of, model.layers)),
-        lambda value, model: b"".join(
+        one="",
+        many="H",
+        size=lambda model: sum(map(size_of, model.layers)),
+        write=lambda value, model: b"".join(
             write(value[layer.name], layer).tobytes() for layer in model.layers
         ),
-        read_all,
-        lambda value, model: defect_of_layers(value, model.layers, kind, flat=flat),
+        read=read_all,
+        defect=lambda value, model: defect_of_layers(value, model.layers, kind, flat=flat),
     )
 
 
@@ -213,24 +213,24 @@ def _number(code: str, kind: type) -> _Item:
 
     return _Item(
         packed.format,
-        code,
-        "I",
-        lambda _: packed.size,
-        lambda value, _: packed.pack(value),
-        lambda raw, _: packed.unpack(raw)[0],
-        defect,
+        one=code,
+        many="I",
+        size=lambda _: packed.size,
+        write=lambda value, _: packed.pack(value),
+        read=lambda raw, _: packed.unpack(raw)[0],
+        defect=defect,
     )
 
 
 # Bytes of any length.
 _BYTES = _Item(
     "bytes",
-    "I",
-    "",
-    lambda _: 1,
-    lambda value, _: bytes(value),
-    lambda raw, _: bytes(raw),
-    lambda value, _: (
+    one="I",
+    many="",
+    size=lambda _: 1,
+    write=lambda value, _: bytes(value),
+    read=lambda raw, _: bytes(raw),
+    defect=lambda value, _: (
         "" if isinstance(value, bytes) else f"is {with_article(type(value))}; it must be bytes"
     ),
 )
