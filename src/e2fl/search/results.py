@@ -150,7 +150,7 @@ class Result:
             for trial in one.trials
             if not chosen or trial is one.chosen
         ]
-        return Table.of("trials", "Trials, on validation data", columns, rows)
+        return Table("trials", "Trials, on validation data", columns, rows)
 
     def final_table(self) -> Table:
         """Return the chosen settings on test data, as `e2fl compare` shows them."""
