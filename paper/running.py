@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from e2fl.config.experiment import UNSAVED, Experiment, base_of, from_dict, with_seed
+from e2fl.config.experiment import UNSAVED, Experiment, base_of, from_dict
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
@@ -89,7 +89,7 @@ def planned_runs(
     }
     runs: dict[object, tuple[Planned, Experiment]] = {}
     for item in needed(study, seeds, methods):
-        experiment = with_seed(made[item.label], item.seed)
+        experiment = replace(made[item.label], seed=item.seed)
         run = replace(
             item,
             overrides=overrides[item.label],

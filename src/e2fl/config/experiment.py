@@ -8,11 +8,11 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
 import tomli_w
 import torch
@@ -23,7 +23,17 @@ from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
 from e2fl.config.overrides import Change, given, lay, typed
-from e2fl.construct import construct, did_you_mean, fields_of, fit, is_shipped, look_up, settings_of
+from e2fl.construct import (
+    Checked,
+    Limits,
+    construct,
+    did_you_mean,
+    fields_of,
+    fit,
+    is_shipped,
+    look_up,
+    settings_of,
+)
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, require_setting
 from e2fl.learning import Learner, Settings, build_learner
@@ -37,18 +47,21 @@ from e2fl.rounds import Round, Server
 from e2fl.torch_streams import torch_seeded
 
 Section = dict[str, Any]
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
-class Ray:
+class Ray(Checked):
     """Clients train in actors of Ray, on the cluster at RAY_ADDRESS or on this machine."""
 
-    actors: Annotated[int, Doc("processes that train clients; 0: as many as there are cores")] = 0
-    cores: Annotated[int, Doc("of an actor: the clients that it trains at a time")] = 1
+    actors: Annotated[
+        int, Doc("processes that train clients; 0: as many as there are cores"), Limits(least=0)
+    ] = 0
+    cores: Annotated[
+        int, Doc("of an actor: the clients that it trains at a time"), Limits(least=1)
+    ] = 1
 
-    def __post_init__(self) -> None:
-        require_setting(self.actors >= 0, "runtime.actors", "0 or more", self.actors)
-        require_setting(self.cores >= 1, "runtime.cores", "at least 1", self.cores)
+    section = "runtime"
 
 
 RUNTIMES = {"ray": Ray}
@@ -175,7 +188,7 @@ class Experiment:
         if not isinstance(network, nn.Module):
             kind = type(network).__name__
             raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {kind}")
-        model: Model = construct(Model, common | {"build": make}, "model", network)
+        model = construct(Model, common | {"build": make}, "model", network)
         model.require_fit(shape, classes, name)
         return model
 
@@ -185,30 +198,23 @@ class Experiment:
         for part in known.keys() & PARTS.keys():
             if isinstance(section.get(part), dict):
                 section[part] = _made_part(section[part], part)
-        algorithm: AnyAlgorithm = _made(section, "algorithm", expected=Algorithm)
-        return algorithm
+        return _made_of(Algorithm, section, "algorithm")
 
     def build_participation(self) -> Participation:
         """Return the policy that draws clients.
 
         Settings without a name are those of the algorithm's own policy.
         """
-        policy: Participation
         if "name" in self.participation:
-            policy = _made(self.participation, "participation", expected=Participation)
-            return policy
-        policy = self.build_algorithm().participation
-        settings = vars(policy) | self.participation
-        policy = (
-            construct(type(policy), settings, "participation") if self.participation else policy
-        )
-        return policy
+            return _made_of(Participation, self.participation, "participation")
+        own = self.build_algorithm().participation
+        settings = vars(own) | self.participation
+        return construct(type(own), settings, "participation") if self.participation else own
 
     def build_attack(self) -> Attack | None:
         """Return the attack of malicious clients; None if all clients are honest."""
         section = {"name": "none"} | self.attack
-        attack: Attack | None = _made(section, "attack", expected=Attack) if self.attack else None
-        return attack
+        return _made_of(Attack, section, "attack") if self.attack else None
 
     def build_runtime(self) -> Ray | None:
         """Return where clients train; None: in this process."""
@@ -216,8 +222,7 @@ class Experiment:
             return None
         if self.attack or self.device != "cpu":
             raise ConfigError("runtime 'ray' trains on processors, and without simulated attacks")
-        runtime: Ray = _made(self.runtime, "runtime", expected=Ray)
-        return runtime
+        return _made_of(Ray, self.runtime, "runtime")
 
     def build_server(
         self,
@@ -263,8 +268,7 @@ class Experiment:
         ]
 
     def build_settings(self) -> Settings:
-        settings: Settings = construct(Settings, self.learner, "learner")
-        return settings
+        return construct(Settings, self.learner, "learner")
 
     def changed(self, changes: Iterable[Change]) -> "Experiment":
         """Return this experiment with changes made to it."""
@@ -370,14 +374,19 @@ def with_whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _made(section: Section, kind: str, *inputs: Any, expected: type = object) -> Any:
+def _made(section: Section, kind: str, *inputs: Any) -> Any:
     """Return what a section names, made with the settings in it."""
     name = str(section["name"])
     settings = {key: value for key, value in section.items() if key != "name"}
     where = f"algorithm '{name}'" if kind == "algorithm" else kind
-    made = construct(look_up(name, REGISTRIES[kind], kind), settings, where, *inputs)
-    if not isinstance(made, expected):
-        raise ConfigError(f"{kind} '{name}' is not a subclass of {expected.__name__}")
+    return construct(look_up(name, REGISTRIES[kind], kind), settings, where, *inputs)
+
+
+def _made_of(base: Callable[..., Part], section: Section, kind: str) -> Part:
+    """Return what a section names if it is of a subclass of this base."""
+    made: Part = _made(section, kind)
+    if not isinstance(made, cast(type, base)):
+        raise ConfigError(f"{kind} '{section['name']}' is not a subclass of {base.__name__}")
     return made
 
 
@@ -408,11 +417,6 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     return Experiment(
         **copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()})
     )
-
-
-def with_seed(experiment: Experiment, seed: int) -> Experiment:
-    """Return the experiment with another seed."""
-    return replace(experiment, seed=seed)
 
 
 def load(

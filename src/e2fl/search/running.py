@@ -8,7 +8,7 @@ again, and finished runs are read.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ import optuna
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
-from e2fl.config.experiment import Experiment, with_seed
+from e2fl.config.experiment import Experiment
 from e2fl.errors import ConfigError, NothingLearnedError, RunError, reason_of
 from e2fl.files import read_text
 from e2fl.metrics import MEASURES, Measure
@@ -196,7 +196,7 @@ class Runner:
         self.tell(f"{name}, trial {number}: {settings_text(settings)}")
         experiment = method.changed(changes_of(settings))
         place = self.out / f"{file_name(name)}-trial{number}"
-        tasks = [Task(with_seed(experiment, seed), place / f"seed{seed}") for seed in self.seeds]
+        tasks = [Task(replace(experiment, seed=seed), place / f"seed{seed}") for seed in self.seeds]
         batch = run_all(tasks, data=self.data, watcher=self.watcher)
         for error in batch.failed.values():
             if not isinstance(error, NothingLearnedError):
