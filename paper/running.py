@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from e2fl.config.experiment import UNSAVED, Experiment, base_of, from_dict
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
-from e2fl.config.overrides import Change, flattened, typed
+from e2fl.config.overrides import Change, flattened, from_names, typed
 from e2fl.config.sections import SECTIONS, completed
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
@@ -103,12 +103,8 @@ def planned_runs(
 
 def _experiment_of(item: Planned, changes: Sequence[Change]) -> Experiment:
     own = item.overrides | {"rounds": item.rounds, "evaluate_every": item.evaluate_every}
-    wanted = [*_changes_of(own), *changes]
+    wanted = [*from_names(own), *changes]
     return base_of(item.experiment, wanted).variant(item.method, wanted)
-
-
-def _changes_of(overrides: Mapping[str, Any]) -> list[Change]:
-    return [Change(tuple(key.split(".")), value) for key, value in overrides.items()]
 
 
 def overrides_of(
@@ -185,7 +181,7 @@ def method_of(experiment: Experiment) -> str | None:
     titled = (name for name in base.variants if base.variant(name).label == experiment.label)
     method = next(titled, experiment.label)
     try:
-        changes = _changes_of(overrides_of(experiment, experiment.name, method, ()))
+        changes = from_names(overrides_of(experiment, experiment.name, method, ()))
         again = base_of(experiment.name, changes).variant(method, changes)
         again.build_algorithm()  # rejects settings that this version does not have
     except ConfigError:

@@ -10,20 +10,16 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from e2fl.config.experiment import Experiment
 from e2fl.config.methods import names_with
-from e2fl.config.overrides import Change, typed
+from e2fl.config.overrides import from_names, typed
 from e2fl.config.sections import completed
 from e2fl.errors import ConfigError
 
-Space = dict[str, BaseDistribution]
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
+Space = dict[str, Distribution]
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
@@ -63,13 +59,13 @@ def _choice(text: str) -> CategoricalDistribution:
     )
 
 
-def _range(low: str, high: str, log: str | None) -> BaseDistribution:
+def _range(low: str, high: str, log: str | None) -> Distribution:
     if all(re.fullmatch(r"[-+]?\d+", end) for end in (low, high)):
         return IntDistribution(int(low), int(high), log=bool(log))
     return FloatDistribution(float(low), float(high), log=bool(log))
 
 
-def value_of(distribution: BaseDistribution, drawn: Any) -> Any:
+def value_of(distribution: Distribution, drawn: Any) -> Any:
     """Return the value of a setting for what was drawn."""
     if isinstance(distribution, FloatDistribution):
         rounded = float(f"{drawn:.{DIGITS}g}")
@@ -77,28 +73,32 @@ def value_of(distribution: BaseDistribution, drawn: Any) -> Any:
     return json.loads(drawn) if isinstance(distribution, CategoricalDistribution) else int(drawn)
 
 
-def ends_of(distribution: BaseDistribution) -> list[Any]:
+def ends_of(distribution: Distribution) -> list[Any]:
     """Return the choices, or both ends of a range."""
-    known = vars(distribution)
-    drawn = known.get("choices") or (known["low"], known["high"])
-    return [value_of(distribution, one) for one in drawn]
+    if isinstance(distribution, CategoricalDistribution):
+        return [json.loads(str(choice)) for choice in distribution.choices]
+    return [value_of(distribution, end) for end in (distribution.low, distribution.high)]
 
 
 def size_of(space: Space) -> float:
     """Return the number of points."""
-    known = [vars(one) for one in space.values()]
-    if any(isinstance(one, FloatDistribution) for one in space.values()):
-        return math.inf
-    return math.prod(len(one.get("choices", ())) or one["high"] - one["low"] + 1 for one in known)
+    return math.prod(map(_points_of, space.values()))
 
 
-def described(distribution: BaseDistribution) -> str:
+def _points_of(distribution: Distribution) -> float:
+    if isinstance(distribution, CategoricalDistribution):
+        return len(distribution.choices)
+    whole = isinstance(distribution, IntDistribution)
+    return distribution.high - distribution.low + 1 if whole else math.inf
+
+
+def described(distribution: Distribution) -> str:
     """Return what is tried, in words."""
     ends = ends_of(distribution)
     if isinstance(distribution, CategoricalDistribution):
         return ", ".join(map(shown, ends))
     kind = "integers, " if isinstance(distribution, IntDistribution) else ""
-    return f"{kind}{ends[0]:g} to {ends[1]:g}{', logarithmic' if vars(distribution)['log'] else ''}"
+    return f"{kind}{ends[0]:g} to {ends[1]:g}{', logarithmic' if distribution.log else ''}"
 
 
 def shown(value: Any) -> str:
@@ -110,11 +110,6 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     """Return settings in one line."""
     texts = [f"{name} = {shown(value)}" for name, value in settings.items()]
     return ", ".join(texts) or "as in the experiment"
-
-
-def changes_of(settings: Mapping[str, Any]) -> list[Change]:
-    """Return changes from settings by their full names."""
-    return [Change(tuple(name.split(".")), value) for name, value in settings.items()]
 
 
 def spaces_of(methods: Mapping[str, Experiment], space: Space) -> dict[str, Space]:
@@ -134,7 +129,7 @@ def spaces_of(methods: Mapping[str, Experiment], space: Space) -> dict[str, Spac
 def _having(name: str, methods: Mapping[str, Experiment]) -> list[str]:
     """Return the methods with a setting; a rate belongs to those that train with it."""
     if name not in RATES:
-        return names_with(changes_of({name: None})[0], methods)
+        return names_with(from_names({name: None})[0], methods)
     kinds = {method: one.build_algorithm().trains_scores for method, one in methods.items()}
     having = [method for method, scores in kinds.items() if scores == RATES[name]]
     if not having:
