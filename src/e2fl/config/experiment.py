@@ -8,11 +8,11 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any
 
 import tomli_w
 import torch
@@ -23,17 +23,7 @@ from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
 from e2fl.config.overrides import Change, given, lay, typed
-from e2fl.construct import (
-    Checked,
-    Limits,
-    construct,
-    did_you_mean,
-    fields_of,
-    fit,
-    is_shipped,
-    look_up,
-    settings_of,
-)
+from e2fl.construct import construct, did_you_mean, fields_of, fit, is_shipped, look_up, settings_of
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, require_setting
 from e2fl.learning import Learner, Settings, build_learner
@@ -47,21 +37,18 @@ from e2fl.rounds import Round, Server
 from e2fl.torch_streams import torch_seeded
 
 Section = dict[str, Any]
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
-class Ray(Checked):
+class Ray:
     """Clients train in actors of Ray, on the cluster at RAY_ADDRESS or on this machine."""
 
-    actors: Annotated[
-        int, Doc("processes that train clients; 0: as many as there are cores"), Limits(least=0)
-    ] = 0
-    cores: Annotated[
-        int, Doc("of an actor: the clients that it trains at a time"), Limits(least=1)
-    ] = 1
+    actors: Annotated[int, Doc("processes that train clients; 0: as many as there are cores")] = 0
+    cores: Annotated[int, Doc("of an actor: the clients that it trains at a time")] = 1
 
-    section = "runtime"
+    def __post_init__(self) -> None:
+        require_setting(self.actors >= 0, "runtime.actors", "0 or more", self.actors)
+        require_setting(self.cores >= 1, "runtime.cores", "at least 1", self.cores)
 
 
 RUNTIMES = {"ray": Ray}
@@ -198,7 +185,8 @@ class Experiment:
         for part in known.keys() & PARTS.keys():
             if isinstance(section.get(part), dict):
                 section[part] = _made_part(section[part], part)
-        return _made_of(Algorithm, section, "algorithm")
+        algorithm: AnyAlgorithm = _made(section, "algorithm", expected=Algorithm)
+        return algorithm
 
     def build_participation(self) -> Participation:
         """Return the policy that draws clients.
@@ -206,7 +194,9 @@ class Experiment:
         Settings without a name are those of the algorithm's own policy.
         """
         if "name" in self.participation:
-            return _made_of(Participation, self.participation, "participation")
+            policy: Participation
+            policy = _made(self.participation, "participation", expected=Participation)
+            return policy
         own = self.build_algorithm().participation
         settings = vars(own) | self.participation
         return construct(type(own), settings, "participation") if self.participation else own
@@ -214,7 +204,8 @@ class Experiment:
     def build_attack(self) -> Attack | None:
         """Return the attack of malicious clients; None if all clients are honest."""
         section = {"name": "none"} | self.attack
-        return _made_of(Attack, section, "attack") if self.attack else None
+        attack: Attack | None = _made(section, "attack", expected=Attack) if self.attack else None
+        return attack
 
     def build_runtime(self) -> Ray | None:
         """Return where clients train; None: in this process."""
@@ -222,7 +213,8 @@ class Experiment:
             return None
         if self.attack or self.device != "cpu":
             raise ConfigError("runtime 'ray' trains on processors, and without simulated attacks")
-        return _made_of(Ray, self.runtime, "runtime")
+        runtime: Ray = _made(self.runtime, "runtime", expected=Ray)
+        return runtime
 
     def build_server(
         self,
@@ -374,19 +366,14 @@ def with_whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _made(section: Section, kind: str, *inputs: Any) -> Any:
+def _made(section: Section, kind: str, *inputs: Any, expected: type = object) -> Any:
     """Return what a section names, made with the settings in it."""
     name = str(section["name"])
     settings = {key: value for key, value in section.items() if key != "name"}
     where = f"algorithm '{name}'" if kind == "algorithm" else kind
-    return construct(look_up(name, REGISTRIES[kind], kind), settings, where, *inputs)
-
-
-def _made_of(base: Callable[..., Part], section: Section, kind: str) -> Part:
-    """Return what a section names if it is of a subclass of this base."""
-    made: Part = _made(section, kind)
-    if not isinstance(made, cast(type, base)):
-        raise ConfigError(f"{kind} '{section['name']}' is not a subclass of {base.__name__}")
+    made = construct(look_up(name, REGISTRIES[kind], kind), settings, where, *inputs)
+    if not isinstance(made, expected):
+        raise ConfigError(f"{kind} '{name}' is not a subclass of {expected.__name__}")
     return made
 
 

@@ -1,10 +1,7 @@
 """The data of a federation: examples, clients, and the population of clients.
 
 `FederatedData` is a data set split into clients; `PartitionedData` is one that is a single array of
-rows. `validation_share` in the section `data`, or `with_validation` in Python, splits a share off
-each client's training rows when the client is built. Each client draws its own rows from the seed
-and its id. A client with a single training row keeps it. Whatever a data set learns from its
-training rows, such as means and categories of columns, it learns before this split.
+rows.
 """
 
 from abc import ABC, abstractmethod
@@ -341,7 +338,9 @@ def require_share(share: float, setting: str, *, zero: bool = False) -> None:
 def with_validation(data: FederatedData, share: float, *, seed: int | None = None) -> FederatedData:
     """Return the data with a share of each client's training rows as `client.validation`.
 
-    Without a seed, the rows follow the seed of the run, and that of a single data set is 0.
+    They are drawn for each client by the seed and its id; without a seed, by that of the run. A
+    client with a single training row keeps it. What a data set learns from its training rows, such
+    as means and categories of columns, it learns before this split.
     """
     require_share(share, "validation_share", zero=True)
     return ValidationSplit(data, share, seed) if share else data

@@ -1,15 +1,13 @@
 """ACS income: people in the American Community Survey; the label is an income above $50,000.
 
-The task ACSIncome of Ding et al., "Retiring Adult: New Datasets for Fair Machine Learning", 2021.
-Read from the files that their package folktables downloads (psam_p*.csv, one for each state; the
-task's filter is applied here), or from one CSV with the columns STATE, AGEP, COW, SCHL, MAR, OCCP,
-POBP, RELP, WKHP, SEX, RAC1P and PINCP, where PINCP is 0 or 1 already. Both may be compressed with
-gzip.
+The task ACSIncome of Ding et al., "Retiring Adult: New Datasets for Fair Machine Learning", 2021,
+from the files that their package folktables downloads (psam_p*.csv, one for each state; the task's
+filter is applied here), or from one CSV with STATE and the other `COLUMNS`, where PINCP is 0 or 1
+already. Both may be compressed with gzip.
 
-Each state is split at random into `clients_per_state` clients of equal size, and each client's rows
-into training and test rows. Age, schooling and hours a week are standardised with the training
-rows. The other columns are one-hot, with the categories of the Census Bureau's dictionary and not
-of the rows: occupations in its 26 major groups, places of birth by continent.
+Numbers are standardised with the training rows. The other columns are one-hot, with the categories
+of the Census Bureau's dictionary and not of the rows: occupations in its 26 major groups, places of
+birth by continent.
 """
 
 from dataclasses import dataclass
@@ -28,10 +26,10 @@ from e2fl.data.sets.adult import standardised
 from e2fl.errors import DataError, reason_of, require_setting
 from e2fl.randomness import stream
 
-COLUMNS = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP")
-NUMBERS = ("AGEP", "SCHL", "WKHP")
+NUMBERS = ("AGEP", "SCHL", "WKHP")  # age, schooling, hours a week
 # The number of categories of each column; codes start at 1, except RELP's.
 CATEGORIES = {"COW": 9, "MAR": 5, "OCCP": 26, "POBP": 6, "RELP": 19, "SEX": 2, "RAC1P": 9}
+COLUMNS = (*NUMBERS, *CATEGORIES, "PINCP")
 # First code of each major group of occupations: management, business, ..., military, unemployed.
 OCCUPATIONS = (0, 500, 800, 1005, 1305, 1600, 2001, 2100, 2205, 2600, 3000, 3601, 3700, 4000, 4200,
                4330, 4700, 5000, 6005, 6200, 6800, 7000, 7700, 9000, 9800, 9920)  # fmt: skip
@@ -89,8 +87,8 @@ class ACSIncome(PartitionedData):
         people = read(self.source)
         known = sorted(set(people["STATE"]))
         chosen = self.states or known
-        has = ", ".join(known)
-        require_setting(set(chosen) <= {*known}, "data.states", f"of {has}", ", ".join(chosen))
+        rule = f"of {', '.join(known)}"
+        require_setting({*chosen} <= {*known}, "data.states", rule, ", ".join(chosen))
         return people[people["STATE"].isin(chosen)].reset_index(drop=True)
 
     @cached_property
@@ -109,7 +107,7 @@ class ACSIncome(PartitionedData):
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
         people, y = self.people, self.people["PINCP"].to_numpy()
-        state = pd.Index(self.state_names).get_indexer(pd.Index(people["STATE"])).astype(np.int64)
+        state = pd.factorize(people["STATE"], sort=True)[0]
         numbers = range(1, self.clients_per_state + 1)
         declared = self.group == "state"
         clients, _, _ = split_clients(
