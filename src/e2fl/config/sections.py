@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch import nn
@@ -30,16 +31,19 @@ def completed(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, **sections)
 
 
-def _completed(kind: str, section: Section) -> Section:
-    """Return a section with the defaults that TOML can hold; the seed follows the experiment."""
+def known_settings(kind: str, section: Section) -> dict[str, Setting]:
+    """Return the settings that a section of this kind can have, as far as its name is known."""
     common = {"learner": settings_of(Settings), "model": COMMON}
     known: dict[str, Setting] = dict(common.get(kind, {}))
-    try:
+    with suppress(ConfigError):  # data made in Python has no name that can be looked up
         if "name" in section:
             known |= settings_of(look_up(section["name"], REGISTRIES[kind], kind))
-    except ConfigError:  # data made in Python has no name that can be looked up
-        pass
-    defaults = {name: plain(one.default) for name, one in known.items()}
+    return known
+
+
+def _completed(kind: str, section: Section) -> Section:
+    """Return a section with the defaults that TOML can hold; the seed follows the experiment."""
+    defaults = {name: plain(one.default) for name, one in known_settings(kind, section).items()}
     defaults = {"name": section.get("name")} | defaults | {"seed": None}
     full = {name: value for name, value in defaults.items() if value is not None} | section
     for part in PARTS:

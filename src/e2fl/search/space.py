@@ -8,14 +8,15 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from e2fl.config.experiment import Experiment
 from e2fl.config.methods import names_with
 from e2fl.config.overrides import from_names, typed
-from e2fl.config.sections import completed
+from e2fl.config.sections import completed, known_settings
+from e2fl.construct import settings_of
 from e2fl.errors import ConfigError
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
@@ -118,9 +119,7 @@ def spaces_of(methods: Mapping[str, Experiment], space: Space) -> dict[str, Spac
     for name, distribution in space.items():
         for method in _having(name, methods):
             fitted = distribution
-            if isinstance(fitted, IntDistribution) and isinstance(
-                _own_value(name, methods[method]), float
-            ):  # a range of a float is not one of integers
+            if isinstance(fitted, IntDistribution) and _is_float(name, methods[method]):
                 fitted = FloatDistribution(fitted.low, fitted.high, log=fitted.log)
             spaces[method][name] = fitted
     return spaces
@@ -148,6 +147,16 @@ def own_settings(space: Space, method: Experiment) -> dict[str, Any]:
         elif isinstance(own, int | float) and ends[0] <= own <= ends[1]:
             drawn[name] = own
     return drawn
+
+
+def _is_float(name: str, method: Experiment) -> bool:
+    """Return whether a setting takes floats, even where the experiment writes 1 for 1.0."""
+    section, _, last = name.rpartition(".")
+    known = settings_of(Experiment)
+    if section:
+        known = known_settings(section.rpartition(".")[2], _own_value(section, method) or {})
+    kind = known[last].type if last in known else None
+    return float in (kind, *get_args(kind)) or isinstance(_own_value(name, method), float)
 
 
 def _own_value(name: str, method: Experiment) -> Any:
