@@ -10,8 +10,10 @@ of the Census Bureau's dictionary and not of the rows: occupations in its 26 maj
 birth by continent.
 """
 
+import tomllib
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,23 +28,14 @@ from e2fl.data.sets.adult import standardised
 from e2fl.errors import DataError, reason_of, require_setting
 from e2fl.randomness import stream
 
+CODES = tomllib.loads((files("e2fl.data.sets") / "acs_income.toml").read_text(encoding="utf-8"))
+CATEGORIES: dict[str, int] = CODES["categories"]  # their number, by column
+STATES = {int(number): name for number, name in CODES["states"].items()}
 NUMBERS = ("AGEP", "SCHL", "WKHP")  # age, schooling, hours a week
-# The number of categories of each column; codes start at 1, except RELP's.
-CATEGORIES = {"COW": 9, "MAR": 5, "OCCP": 26, "POBP": 6, "RELP": 19, "SEX": 2, "RAC1P": 9}
 COLUMNS = (*NUMBERS, *CATEGORIES, "PINCP")
-# First code of each major group of occupations: management, business, ..., military, unemployed.
-OCCUPATIONS = (0, 500, 800, 1005, 1305, 1600, 2001, 2100, 2205, 2600, 3000, 3601, 3700, 4000, 4200,
-               4330, 4700, 5000, 6005, 6200, 6800, 7000, 7700, 9000, 9800, 9920)  # fmt: skip
 RELSHIPP = 20  # the first code of this column, which replaced RELP in 2019
 INCOME = 50_000
 FILTER = {"AGEP": 16, "PINCP": 100, "WKHP": 0}  # folktables keeps people above these
-_STATES = """
-AL 1 AK 2 AZ 4 AR 5 CA 6 CO 8 CT 9 DE 10 DC 11 FL 12 GA 13 HI 15 ID 16 IL 17 IN 18 IA 19 KS 20
-KY 21 LA 22 ME 23 MD 24 MA 25 MI 26 MN 27 MS 28 MO 29 MT 30 NE 31 NV 32 NH 33 NJ 34 NM 35 NY 36
-NC 37 ND 38 OH 39 OK 40 OR 41 PA 42 RI 44 SC 45 SD 46 TN 47 TX 48 UT 49 VT 50 VA 51 WA 53 WV 54
-WI 55 WY 56 PR 72
-""".split()  # noqa: SIM905
-STATES = dict(zip(map(int, _STATES[1::2]), _STATES[::2], strict=True))  # names by census number
 # 0 is the unprivileged group.
 GROUP_NAMES = {"sex": ("female", "male"), "race": ("not white", "white")}
 GROUPS = {"state": "", "sex": "SEX", "race": "RAC1P"}
@@ -160,8 +153,8 @@ class ACSIncome(PartitionedData):
 
 def read(path: Path) -> pd.DataFrame:
     """Return the rows of a CSV, or of all folktables files in a folder."""
-    files = sorted(path.rglob("psam_p*.csv*")) if path.is_dir() else [path]
-    people = pd.concat([pd.DataFrame(), *map(_read_file, files)], ignore_index=True)
+    paths = sorted(path.rglob("psam_p*.csv*")) if path.is_dir() else [path]
+    people = pd.concat([pd.DataFrame(), *map(_read_file, paths)], ignore_index=True)
     if not len(people):
         raise DataError(f"{path} has no rows of people who work: it needs psam_p*.csv or a CSV")
     return people
@@ -194,7 +187,7 @@ def _read_file(path: Path) -> pd.DataFrame:
 def _category(name: str, codes: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the category of each code, 0 to size - 1; missing codes are in the last one."""
     if name == "OCCP":
-        category = np.searchsorted(OCCUPATIONS, codes, side="right") - 1
+        category = np.searchsorted(CODES["occupations"], codes, side="right") - 1
     elif name == "POBP":  # United States, Europe, Asia, Americas, Africa, Oceania
         category = np.minimum(codes // 100, size - 1)
     else:
