@@ -11,7 +11,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def planned_runs(
         raise ConfigError("a study has several seeds: name them with --seeds, not with --set seed")
     first = {item.label: item for item in needed(study, seeds, methods)}
     made = changed_where_defined(
-        asked, {label: partial(_experiment_of, item) for label, item in first.items()}
+        asked, first, lambda label, changes: _experiment_of(first[label], changes)
     )
     overrides = {
         label: overrides_of(made[label], item.experiment, item.method)

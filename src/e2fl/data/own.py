@@ -1,9 +1,7 @@
 """Users' own rows, checked and divided among clients; given as arrays by client, or in an .npz.
 
 `OwnData` reads the columns that say whose a row is, its label, group and split, and gives each
-client its training and test rows, for each seed anew. Errors name the row. In Python:
-`from_arrays({"north": (x, y), "south": (x, y)})`. As a file: an .npz with the arrays x, y and
-client, one entry for each row, and optionally group and split. Tables are in `table.py`.
+client its training and test rows, for each seed anew. Errors name the row.
 """
 
 from collections.abc import Mapping
