@@ -33,7 +33,7 @@ from e2fl.models import Model
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Participation
 from e2fl.randomness import stream
-from e2fl.rounds import Round, Server
+from e2fl.rounds import Server
 from e2fl.torch_streams import torch_seeded
 
 Section = dict[str, Any]
@@ -216,13 +216,7 @@ class Experiment:
         runtime: Ray = _made(self.runtime, "runtime", expected=Ray)
         return runtime
 
-    def build_server(
-        self,
-        algorithm: AnyAlgorithm,
-        model: Model,
-        population: Population,
-        resume: Round | None = None,
-    ) -> Server:
+    def build_server(self, algorithm: AnyAlgorithm, model: Model, population: Population) -> Server:
         """Return the server of this experiment's run."""
         return Server(
             algorithm,
@@ -235,7 +229,6 @@ class Experiment:
             participation=self.build_participation(),
             update_limit=self.update_limit,
             examples_limit=self.examples_limit,
-            resume=resume,
         )
 
     def build_learner(self, model: Model) -> Learner:
