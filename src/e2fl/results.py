@@ -20,10 +20,9 @@ from e2fl.config.overrides import Change, given
 from e2fl.config.sections import (
     AlgorithmLike,
     ModelLike,
-    algorithm_settings,
-    model_settings,
     name_of,
     named,
+    section_from,
 )
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flWarning, ReportError, RunError
@@ -64,17 +63,20 @@ def run(
     progress: show a progress bar; default: in notebooks and terminals. changes: other settings,
     such as rounds=20, learner={"epochs": 1} or measures=[auc].
     """
-    settings = algorithm_settings(algorithm)
+    settings = section_from(algorithm, "algorithm")
     name = settings.pop("name", None)
-    network, network_settings = model_settings(model)
     experiment, own_data, asked = _asked(config, data, changes)
-    asked += given({"algorithm": settings, "model": network_settings})
+    asked += given({"algorithm": settings, "model": section_from(model, "model")})
     experiment = experiment.changed(asked) if name is None else experiment.variant(name, asked)
     folder = _folder(config, {str(name): experiment}, out)
-    watcher = watcher or NotebookProgress(shown=progress)
     return Run(
         run_experiment(
-            experiment, out=folder, resume=resume, data=own_data, network=network, watcher=watcher
+            experiment,
+            out=folder,
+            resume=resume,
+            data=own_data,
+            network=model if isinstance(model, nn.Module) else None,
+            watcher=watcher or NotebookProgress(shown=progress),
         )
     )
 
