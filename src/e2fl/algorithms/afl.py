@@ -1,6 +1,4 @@
-"""AFL: one model for the worst possible mixture of clients, or of groups.
-
-Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full
+"""Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full
 gradients. Departures: all clients take part in every round and send the exact gradient over all
 their examples, so there is no sampling noise, and neither `clients_per_round` nor seats for groups
 apply; a client that is away or does not reply adds no loss in that round; a step to non-finite
@@ -9,7 +7,7 @@ weights is skipped and counted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -50,9 +48,6 @@ class Mixture:
 @dataclass(frozen=True)
 class AFL(GlobalModel[Mixture, Slope]):
     """AFL: one model for the worst possible mixture of clients, or of groups."""
-
-    title: ClassVar[str] = "AFL"
-    paper: ClassVar[str] = "Mohri et al., ICML 2019"
 
     learning_rate: Annotated[float, Doc("of the weights"), Limits(above=0)] = 0.1
     mixture_rate: Annotated[float, Doc("of the shares in the mixture"), Limits(above=0)] = 0.1

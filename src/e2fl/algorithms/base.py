@@ -104,7 +104,6 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
 
     section: ClassVar[str] = "algorithm"
     title: ClassVar[str]  # the name in tables and charts; default: that of the class
-    paper: ClassVar[str] = ""  # where the algorithm was published
     # The policy that draws clients, unless the experiment names one.
     participation: ClassVar[Participation] = Uniform()
 
@@ -113,9 +112,8 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        for name, value in (("title", cls.__name__), ("paper", "")):
-            if name not in vars(cls):
-                setattr(cls, name, value)
+        if "title" not in vars(cls):
+            cls.title = cls.__name__
 
     # On the server.
 

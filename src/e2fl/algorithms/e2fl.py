@@ -1,10 +1,5 @@
-"""E2FL: clients send rankings of edges.
-
-The server votes inside each group, then once across the groups.
-
-Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning". With one group it is FRL
-(Mozaffari et al., "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist
-Poisoning Attacks", USENIX Security 2023).
+"""Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning", arXiv 2205.10454. With
+one group it is FRL (`frl.py`).
 
 Departures, all where the paper is silent: ties go to the lower edge number; the mask and the
 ranking are decided by the same non-negative initial scores; the setting `absent` decides how a
@@ -17,7 +12,7 @@ the paper's algorithm.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Literal, cast
 
 from typing_extensions import Doc
 
@@ -81,9 +76,6 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
     The server votes inside each group, then once across the groups.
     """
-
-    title: ClassVar[str] = "E2FL"
-    paper: ClassVar[str] = "Mozaffari and Houmansadr, arXiv 2205.10454"
 
     grouping: Annotated[Grouping, Doc("how clients find their group")] = field(
         default_factory=KnownGroups

@@ -1,9 +1,6 @@
-"""FairFed: clients whose local fairness is close to the global fairness get more weight in the
-mean.
-
-Ezzeldin et al., "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, Algorithm 1,
-with equal opportunity as the measure. Group 0 is the unprivileged one, group 1 the privileged one,
-class 1 the favourable outcome.
+"""Ezzeldin et al., "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, Algorithm
+1, with equal opportunity as the measure. Group 0 is the unprivileged one, group 1 the privileged
+one, class 1 the favourable outcome.
 
 Departures: negative weights count as 0 in the mean, but are kept as they are; a client whose local
 measure is undefined, because it has no favourable examples in a group, is judged by its accuracy,
@@ -19,7 +16,7 @@ two groups, clients are judged by their accuracy alone.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,9 +63,6 @@ class FairFed(GlobalModel[Weighted, Counted]):
     """FairFed: clients whose local fairness is close to the global fairness get more weight in the
     mean.
     """
-
-    title: ClassVar[str] = "FairFed"
-    paper: ClassVar[str] = "Ezzeldin et al., AAAI 2023"
 
     beta: Annotated[float, Doc("step size of the weights; 0 is FedAvg"), Limits(least=0)] = 1.0
 

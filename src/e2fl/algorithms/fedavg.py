@@ -1,13 +1,11 @@
-"""FedAvg: clients train copies of one model, the server averages them.
-
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
-2017, Algorithm 1. No departures. `trim` is not in the paper: it takes the trimmed mean or the
-median of every weight, after Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018.
+"""McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+AISTATS 2017, Algorithm 1. No departures. `trim` is not in the paper: it takes the trimmed mean or
+the median of every weight, after Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -39,9 +37,6 @@ class Shared:
 @dataclass(frozen=True)
 class FedAvg(GlobalModel[Shared, Update]):
     """FedAvg: clients train copies of one model, the server averages them."""
-
-    title: ClassVar[str] = "FedAvg"
-    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
 
     weighted: Annotated[
         bool, Doc("by the number of examples; false, or with trim: all clients count the same")

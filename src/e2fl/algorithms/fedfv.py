@@ -1,6 +1,4 @@
-"""FedFV: conflicts between the clients' updates are removed before they are averaged.
-
-Wang et al., "Federated Learning with Fair Averaging", IJCAI 2021, Algorithms 1 to 3. Updates
+"""Wang et al., "Federated Learning with Fair Averaging", IJCAI 2021, Algorithms 1 to 3. Updates
 conflict if their inner product is negative. Clients are put in rising order of loss; all but the
 share `alpha` with the highest loss have their update projected off each conflicting one, in that
 order. The mean is then projected off the conflicting updates of clients of the last `tau` rounds
@@ -15,7 +13,7 @@ where 1 / `alpha` is not a whole number, it may keep one client fewer as it is.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,9 +47,7 @@ class Remembered:
 class FedFV(GradedModel[Remembered]):
     """FedFV: conflicts between the clients' updates are removed before they are averaged."""
 
-    title: ClassVar[str] = "FedFV"
-    paper: ClassVar[str] = "Wang et al., IJCAI 2021"
-    weighs_losses: ClassVar[bool] = False  # they decide an order
+    weighs_losses = False  # they decide an order
 
     alpha: Annotated[
         float,

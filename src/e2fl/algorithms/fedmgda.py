@@ -1,6 +1,4 @@
-"""FedMGDA+: a step along which no client of the round gets worse, as far as there is one.
-
-Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE Transactions on Network
+"""Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE Transactions on Network
 Science and Engineering 2022, Algorithm 1. Updates are scaled to norm 1; the step is the point of
 least norm among their means with weights that differ from the even ones by at most `deviation`.
 Departures: the server's rate is constant, not decayed; an update of norm 0 has no direction and is
@@ -10,7 +8,7 @@ of FedMGDA+ as its source; there `deviation` is 1 by default, in FLGo 0.1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +27,7 @@ from e2fl.wire import Weights
 class FedMGDA(GlobalModel[Shared, Weights]):
     """FedMGDA+: a step along which no client of the round gets worse, as far as there is one."""
 
-    title: ClassVar[str] = "FedMGDA+"
-    paper: ClassVar[str] = "Hu et al., TNSE 2022"
+    title = "FedMGDA+"
 
     deviation: Annotated[
         float,

@@ -1,14 +1,12 @@
-"""GroupAvg: E2FL's two levels with means of weights in place of votes on rankings.
-
-The models of a round are averaged inside each group, then the groups' averages, each counting once;
-everybody trains from that mean, and a client is served the average of its group. No paper: the
-ablation that shows what rankings add. As in E2FL, a group without replies keeps its last average.
-The grouping must not cluster rankings.
+"""The models of a round are averaged inside each group, then the groups' averages, each counting
+once; everybody trains from that mean, and a client is served the average of its group. No paper:
+the ablation that shows what rankings add. As in E2FL, a group without replies keeps its last
+average. The grouping must not cluster rankings.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from typing_extensions import Doc
 
@@ -66,9 +64,6 @@ class Averages:
 @dataclass(frozen=True)
 class GroupAvg(Dense[Averages, Models, Member, Models]):
     """GroupAvg: E2FL's two levels with means of weights in place of votes on rankings."""
-
-    title: ClassVar[str] = "GroupAvg"
-    paper: ClassVar[str] = "an ablation of E2FL, arXiv 2205.10454"
 
     grouping: Grouping = field(default_factory=KnownGroups)
     smoothing: Annotated[

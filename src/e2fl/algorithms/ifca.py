@@ -1,15 +1,13 @@
-"""IFCA: one model for each group; a client trains the one that fits its data best.
-
-Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1,
-with model averaging (the paper's option II, the default here) or gradient averaging (option I). The
-groups' models start from different random weights. Departures: there is one start, where the
+"""Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm
+1, with model averaging (the paper's option II, the default here) or gradient averaging (option I).
+The groups' models start from different random weights. Departures: there is one start, where the
 authors try several and keep the best; `oracle_groups` sends each client only the model of the group
 it declares, which is federated averaging within every group.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
@@ -60,9 +58,6 @@ class Groups:
 @dataclass(frozen=True)
 class IFCA(Dense[Groups, Choice, Chosen, Choice]):
     """IFCA: one model for each group; a client trains the one that fits its data best."""
-
-    title: ClassVar[str] = "IFCA"
-    paper: ClassVar[str] = "Ghosh et al., NeurIPS 2020"
 
     groups: Annotated[int | None, Doc("how many; default: as many as the data declares")] = None
     averaging: Annotated[
