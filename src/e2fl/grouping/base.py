@@ -7,7 +7,7 @@ which group's subnetwork it uses.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -101,14 +101,19 @@ class Grouping(Checked, ABC):
         if own not in (None, group):
             raise WireError(f"a reply votes in group {group}; its client is in group {own}")
 
+    def ballots(
+        self, membership: Membership, client: ClientId, reply: Ballots
+    ) -> Iterable[tuple[GroupId, Ranking]]:
+        """Return the ballots of a client, each with the group that it counts in."""
+        own = membership.assignments.get(client) if len(reply.groups) == 1 else None
+        return zip(reply.groups if own is None else (own,), reply.rankings, strict=True)
+
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         """Return the updated membership, and the ballots sorted by group."""
         by_group: BallotsByGroup = {}
         for client, reply in replies.items():
-            for group, ranking in zip(reply.groups, reply.rankings, strict=True):
-                alone = len(reply.groups) == 1
-                own = membership.assignments.get(client, group) if alone else group
-                by_group.setdefault(own, []).append(ranking)
+            for group, ranking in self.ballots(membership, client, reply):
+                by_group.setdefault(group, []).append(ranking)
         return membership, dict(sorted(by_group.items()))
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
