@@ -305,13 +305,6 @@ _QUIET = (
 )
 QUIET = {getattr(nn, name) for name in _QUIET.split()}
 
-_NORMS = (
-    nn.modules.batchnorm._BatchNorm,
-    nn.GroupNorm,
-    nn.LayerNorm,
-    nn.modules.instancenorm._InstanceNorm,
-)
-
 
 def _require_trainable(network: nn.Module) -> None:
     """Raise `ConfigError` unless messages can carry what training changes: float32 weights."""
@@ -341,7 +334,7 @@ def _why_unranked(network: nn.Module) -> str:
             if module.bias is not None:
                 return f"{layer} has a bias; only edges can be ranked: build it with bias=False"
         elif own:
-            norm = isinstance(module, _NORMS)
-            remedy = "build it with affine=False" if norm else "leave it out"
+            affine = next((name for name in vars(module) if name.endswith("affine")), None)
+            remedy = f"build it with {affine}=False" if affine else "leave it out"
             return f"{layer} has weights that cannot be masked ({own}): {remedy}"
     return ""

@@ -11,7 +11,7 @@ where 1 / `alpha` is not a whole number, it may keep one client fewer as it is.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import (
-    AnyVector,
     Graded,
     GradedModel,
     Vector,
-    combined,
     dot,
     flat,
+    mean,
     norm,
     step,
 )
@@ -79,14 +78,9 @@ class FedFV(GradedModel[Remembered]):
             conflicts = [update for update in past.values() if dot(moved, update) < 0]
             moved = without_conflicts(moved, [mean(conflicts)] if conflicts else [])
         if (size := norm(moved)) > 0:
-            moved *= norm(mean(updates.values())) / size
+            moved *= norm(mean(list(updates.values()))) / size
         recent.append({client: update.astype(np.float32) for client, update in updates.items()})
         return Remembered(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
-
-
-def mean(vectors: Iterable[AnyVector]) -> Vector:
-    """Return the plain mean of vectors."""
-    return combined([(1.0, vector) for vector in vectors])
 
 
 def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:

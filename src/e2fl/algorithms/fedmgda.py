@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, minimize
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, combined, dot, flat, norm, step
+from e2fl.algorithms.base import GlobalModel, dot, flat, mean, norm, step
 from e2fl.algorithms.fedavg import Shared
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
@@ -49,13 +49,14 @@ class FedMGDA(GlobalModel[Shared, Weights]):
             return state
         products = np.array([[dot(one, other) for other in units] for one in units])
         weights = least_norm(products, self.deviation)
-        moved = combined(list(zip(weights.tolist(), units, strict=True)))
+        moved = mean(units, weights.tolist())
         return Shared(step(state.params, self.server_rate * moved))
 
 
 def least_norm(products: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """Return the weights of the point of least norm in the hull of vectors with these inner
-    products; no weight is further than `deviation` from the even one.
+    """Return weights, at most `deviation` from even ones, of the mean of vectors of least norm.
+
+    products: of each vector with each.
     """
     even = 1 / len(products)
     low, high = max(0.0, even - deviation), min(1.0, even + deviation)

@@ -102,7 +102,7 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
     def aggregate(self, state: Averages, replies: Mapping[ClientId, Member]) -> Averages:
         grouping: Any = self.grouping  # it sorts what members send, of any kind
         membership, by_group = grouping.sort(state.membership, replies)
-        averages = {group: mean(models) for group, models in by_group.items()}
+        averages = {group: average(models) for group, models in by_group.items()}
         groups = dict(sorted((state.groups | averages).items()))
         smooth = {
             group: average([new, state.smooth.get(group, new)], [1, self.smoothing])
@@ -110,7 +110,7 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         }
         return replace(
             state,
-            params=mean(list(groups.values())),
+            params=average(list(groups.values())),
             groups=groups,
             membership=membership,
             smooth=state.smooth | smooth if self.smoothing else {},
@@ -142,8 +142,3 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         if own is not None:
             views["group"] = message.models[message.groups.index(own)]
         return self.client_models(views, client, learner, own)
-
-
-def mean(models: Sequence[Params]) -> Params:
-    """Return the plain mean of models."""
-    return average(models, [1] * len(models))
