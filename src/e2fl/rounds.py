@@ -4,14 +4,12 @@
 `run` drives it over a `Federation`, simulated or on Flower.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, Election, types_of
-from e2fl.algorithms.screening import Size, capped, outliers, overstated, scaled_down, size_of
+from e2fl.algorithms.screening import Size, capped, clipped, clips_of, size_of
 from e2fl.algorithms.validate import (
     expect,
     expect_description,
@@ -261,23 +259,16 @@ class Server:
             if self.update_limit and (sent := self._sent(client)) is not None:
                 size = size_of(reply, self.algorithm.origin(sent, reply), sent)
                 sizes |= {} if size is None else {client: size}
-        far = outliers(sizes, self.update_limit)
-        weighed = self.algorithm.weighs_losses
-        loud = overstated(sizes, self.update_limit) if weighed else []
-        most_loss = median([size.loss for size in sizes.values()]) if far or loud else 0.0
-        for client, factor in far.items():
-            faults[client] = f"clipped: its update is {factor:.3g} times the smallest of the round"
-        for client in (client for client in loud if client not in far):
-            claimed = f"claims a loss of {sizes[client].loss:.3g}, counted as {most_loss:.3g}"
-            faults[client], far[client] = f"clipped: {claimed}", 1.0
+        weighs_losses = self.algorithm.weighs_losses
+        clips = clips_of(sizes, self.update_limit, weighs_losses=weighs_losses)
+        faults |= {client: f"clipped: {clip.reason}" for client, clip in clips.items()}
 
         def read(client: ClientId) -> Message:
             reply = decoded.get(client) or self._checked(client, replies)[0]
-            if client not in far:
+            if client not in clips:
                 return reply
             origin = self.algorithm.origin(self._sent(client), reply)
-            loss = most_loss if weighed else math.inf
-            return scaled_down(reply, origin or {}, far[client], loss)
+            return clipped(reply, origin or {}, clips[client])
 
         return Lazy(tuple(accepted), read), faults
 
