@@ -286,8 +286,7 @@ class Model:
 
 
 def _distinct(rising: Floats) -> Floats:
-    """Return sorted non-negative scores with repeats increased by as few ulps as makes them
-    distinct.
+    """Return sorted non-negative scores, repeats increased by as few ulps as makes them distinct.
 
     Equal scores would be ranked by edge number, so assigning them by a ranking would not give that
     ranking back.

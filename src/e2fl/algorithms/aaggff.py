@@ -51,9 +51,7 @@ class Decisions:
 
 @dataclass(frozen=True)
 class AAggFF(GradedModel[Decisions]):
-    """AAggFF: the server decides, round by round, how much each client counts, by online
-    learning.
-    """
+    """AAggFF: the server decides by online learning how much each client counts."""
 
     cdf: Annotated[
         Literal["normal", "logistic", "gumbel", "weibull", "exponential", "frechet"],

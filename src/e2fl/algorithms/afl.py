@@ -117,9 +117,7 @@ class AFL(GlobalModel[Mixture, Slope]):
 
 
 def project(point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the projection onto the simplex: the nearest point with non-negative entries that sum
-    to 1.
-    """
+    """Return the nearest point with non-negative entries that sum to 1."""
     # Subtracting a constant does not change the projection, and avoids cancellation.
     low = point - point.max()
     falling = np.sort(low)[::-1]

@@ -368,9 +368,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
 
 def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
-    """Return what `Grouping.examples_by_group` returned if it is pairs of a group and examples, or
-    raise an error.
-    """
+    """Return pairs of group and examples; raise an error if a grouping did not return that."""
     pairs = expect(parts, list, grouping, "examples_by_group")
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Examples)):

@@ -60,9 +60,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class FairFed(GlobalModel[Weighted, Counted]):
-    """FairFed: clients whose local fairness is close to the global fairness get more weight in the
-    mean.
-    """
+    """FairFed: clients whose local fairness is close to the global one get more weight."""
 
     beta: Annotated[float, Doc("step size of the weights; 0 is FedAvg"), Limits(least=0)] = 1.0
 
@@ -148,8 +146,7 @@ def misfit(*, classes: int, groups: int) -> str:
 
 
 def distances_to_all(counted: Sequence[Counted]) -> tuple[Floats, float | None]:
-    """Return each client's distance to the global measure, and the global equal opportunity
-    difference where it is defined.
+    """Return each client's distance to the global measure, and the global difference if defined.
 
     The distance is one in fairness, or in accuracy where a difference is undefined.
     """

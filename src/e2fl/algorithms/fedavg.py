@@ -59,9 +59,7 @@ class FedAvg(GlobalModel[Shared, Update]):
 
 
 def trimmed_mean(models: Sequence[Params], trim: float) -> Params:
-    """Return the mean of every weight without this share of its values at each end; 0.5: the
-    median.
-    """
+    """Return the mean of every weight without this share at each end; 0.5: the median."""
     cut = min(int(trim * len(models) + 1e-9), (len(models) - 1) // 2)
     mean: Params = {}
     for name in models[0]:

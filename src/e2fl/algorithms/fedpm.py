@@ -67,9 +67,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
-    """FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one
-    bit per edge.
-    """
+    """FedPM: clients train probabilities of keeping edges and send a mask drawn from them."""
 
     reset: Annotated[
         int | None,

@@ -34,9 +34,7 @@ class Choice(Message):
 
 @dataclass(frozen=True)
 class Chosen(Message):
-    """The chosen group, the loss of its model, and the trained model, or the gradient and the step
-    size.
-    """
+    """The chosen group, the loss of its model, and the trained model or its gradient and rate."""
 
     params: Params
     group: int

@@ -24,9 +24,7 @@ THRESHOLD = 0.2  # epsilon in the paper
 
 @dataclass(frozen=True)
 class PropFair(FedAvg):
-    """PropFair: FedAvg with a local loss that weighs relative gains of clients, not absolute
-    ones.
-    """
+    """PropFair: FedAvg with a local loss that weighs relative gains of clients."""
 
     baseline: Annotated[
         float,

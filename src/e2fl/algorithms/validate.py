@@ -28,9 +28,7 @@ def _wrong(algorithm: object, method: str, what: str) -> ConfigError:
 def expect_message(
     value: Any, kind: type[Message], spec: ModelSpec, algorithm: object, method: str
 ) -> Message:
-    """Return the message if it is of this type and its fields can be sent, or raise an error that
-    names the method.
-    """
+    """Return the message if it is of this type and can be sent, or raise an error."""
     message: Message = expect(value, kind, algorithm, method)
     if defect := message.defect(spec):
         raise _wrong(algorithm, method, f"returned {with_article(kind)} whose {defect}")
@@ -45,9 +43,7 @@ def expect_messages(
     algorithm: object,
     method: str,
 ) -> Mapping[ClientId, Message]:
-    """Return the mapping if it holds one message of this type for each client asked, and nothing
-    else.
-    """
+    """Return the mapping if it holds exactly one message of this type for each client asked."""
     messages: Mapping[ClientId, Message] = expect(
         value,
         Mapping,  # type: ignore[type-abstract]
@@ -68,9 +64,7 @@ def expect_messages(
 
 
 def expect_models(value: Any, spec: ModelSpec, algorithm: object, method: str) -> ClientModels:
-    """Return the models of a client if they can be evaluated, or raise an error that names the
-    method.
-    """
+    """Return the models of a client if they can be evaluated, or raise an error."""
     models = expect(value, ClientModels, algorithm, method)
     if not isinstance(models.views, Mapping) or not models.views:
         raise _wrong(algorithm, method, "returned no views; it must return at least one")
@@ -97,7 +91,7 @@ def expect_same_views(names: Mapping[ClientId, Sequence[str]], algorithm: object
 
 
 def expect_description(value: Any, spec: ModelSpec, algorithm: object) -> Description:
-    """Return the description if files can hold it, or raise an error that names the method."""
+    """Return the description if files can hold it, or raise an error."""
     described = expect(value, Description, algorithm, "describe")
     if not callable(described.models):
         what = "returned models that cannot be called; write models=lambda: {...}"
@@ -122,9 +116,7 @@ def _defect_of_model(model: Any, spec: ModelSpec) -> str:
 
 
 def require_known(ask: Ask, population: Population, spec: ModelSpec, algorithm: object) -> Ask:
-    """Return the request if it asks clients of the population, each once, or raise an error that
-    names the method.
-    """
+    """Return the request if it asks clients of the population, each once, or raise an error."""
     if not isinstance(ask.clients, Sequence):
         what = f"asks {with_article(type(ask.clients))}; Ask.clients must be a sequence of clients"
         raise _wrong(algorithm, "ask", what)

@@ -117,9 +117,7 @@ class Grouping(Checked, ABC):
         return membership, dict(sorted(by_group.items()))
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
-        """Return the groups whose subnetworks a client is sent: its own, or all if the server does
-        not know it.
-        """
+        """Return the groups whose subnetworks a client is sent: its own, or all if unknown."""
         own = membership.assignments.get(client)
         return tuple(range(membership.groups)) if own is None else (own,)
 
@@ -137,9 +135,7 @@ class Grouping(Checked, ABC):
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
     ) -> GroupId | None:
-        """Return the group, out of `groups`, whose subnetwork this client uses; None: it has
-        several groups.
-        """
+        """Return whose subnetwork this client uses, out of `groups`; None: it has several."""
         return groups[0] if len(groups) == 1 else None
 
     def place_unseen(

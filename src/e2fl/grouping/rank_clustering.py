@@ -158,9 +158,7 @@ class RankClustering(Grouping):
         return replace(membership, assignments=known, rounds=rounds), by_group
 
     def _checked(self, returned: object, replies: Replies) -> Clustering:
-        """Return the clustering if it places every client in a group that has a centroid, or raise
-        an error.
-        """
+        """Return the clustering if it gives every client a group with a centroid."""
         clustering = expect(returned, Clustering, self, "cluster")
         for client in replies:
             group = clustering.assignments.get(client)

@@ -45,8 +45,7 @@ class Separation:
 
 
 def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
-    """Return the mean silhouette, (b - a) / max(a, b): a is the mean distance to the own group, b
-    to the nearest other.
+    """Return the mean silhouette: how much nearer clients are to their own group than to the next.
 
     distances: [clients, clients]. A client alone in its group counts as 0; with one group, the
     result is 0.
@@ -60,8 +59,7 @@ def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> f
 
 
 def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
-    """Return how far clients lie from the centre of their group towards the next: 0 is the centre,
-    1 the border.
+    """Return how far clients lie from their own centre to the next: 0 is the centre, 1 the border.
 
     distances: [clients, clients]. The centre is that of the other clients in the group, so that a
     client is not close to it by being part of it. A client alone in its group counts as 1; with one
