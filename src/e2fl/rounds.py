@@ -166,7 +166,7 @@ class Server:
             self.done = Round(-1 if self.ask_of(0).kind == "prepare" else 0, state)
         else:
             self.done = resume
-        self.request: Request | None = None
+        self.request: Request  # of the round that was asked for last
         # Called with each election: its round, and whether it is evaluated. It may read ballots
         # only during the call.
         self.witness: Callable[[int, bool, Election], None] | None = None
@@ -218,7 +218,6 @@ class Server:
 
     def take(self, replies: Replies) -> None:
         """Aggregate the replies to the last request."""
-        assert self.request is not None, "take() follows ask()"
         accepted, faults = self.accept(replies)
         with one_thread():
             after = self.algorithm.aggregate(self.state, accepted) if accepted else self.state
@@ -227,7 +226,7 @@ class Server:
         if self.witness is not None and trains:
             election = self.algorithm.election(self.state, accepted, state)
             if election is not None:
-                self.witness(number, self._evaluates(number), election)
+                self.witness(number, self.evaluates, election)
         losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
             number,
@@ -256,7 +255,7 @@ class Server:
                 decoded[client] = reply
             if note:
                 faults[client] = f"clipped: {note}"
-            if self.update_limit and (sent := self._sent(client)) is not None:
+            if self.update_limit and (sent := self.request.inbox.get(client)) is not None:
                 size = size_of(reply, self.algorithm.origin(sent, reply), sent)
                 sizes |= {} if size is None else {client: size}
         weighs_losses = self.algorithm.weighs_losses
@@ -267,7 +266,7 @@ class Server:
             reply = decoded.get(client) or self._checked(client, replies)[0]
             if client not in clips:
                 return reply
-            origin = self.algorithm.origin(self._sent(client), reply)
+            origin = self.algorithm.origin(self.request.inbox[client], reply)
             return clipped(reply, origin or {}, clips[client])
 
         return Lazy(tuple(accepted), read), faults
@@ -278,25 +277,20 @@ class Server:
         reply = self.algorithm.check(self.state, client, answer)
         return expect(reply, self.types.up, self.algorithm, "check"), note
 
-    def _sent(self, client: ClientId) -> Message | None:
-        return None if self.request is None else self.request.inbox.get(client)
-
     @property
     def due(self) -> bool:
-        """Whether the round that has just ended is evaluated even if it is not the last one."""
-        return self._due(self.done.number)
-
-    def _due(self, number: int) -> bool:
-        assert self.request is not None, "due follows take()"
-        ask = self.request.ask
+        """Whether the round that was asked for is evaluated even if it is not the last one."""
+        ask, number = self.request.ask, self.request.round_number
         return ask.kind == "train" and ask.evaluate and number % self.evaluate_every == 0
 
-    def _evaluates(self, number: int) -> bool:
-        return number == self.last or self._due(number)
+    @property
+    def evaluates(self) -> bool:
+        """Whether the round that was asked for is evaluated."""
+        return self.due or self.request.round_number == self.last
 
     def offer(self) -> Mapping[ClientId, Message] | None:
         """Return what clients evaluate after this round; None: it is not evaluated."""
-        if not self._evaluates(self.done.number):
+        if not self.evaluates:
             return None
         clients = self.population.ids if self.done.number == self.last else self.evaluated
         return self.checked(

@@ -147,8 +147,10 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     def ask(
         self, state: Rankings, population: Population, round_number: int, last: int, draw: Draw
     ) -> Ask:
-        preparation = self.grouping.acting(state.membership).ask(state.membership, population)
-        return preparation or Ask(draw(self.clients_per_round))
+        layers = self.grouping.acting(state.membership).ask_layers(state.membership)
+        if layers is None:
+            return Ask(draw(self.clients_per_round))
+        return Ask(population.ids, layers=layers, kind="prepare")
 
     def broadcast(
         self, state: Rankings, clients: Sequence[ClientId]

@@ -74,7 +74,7 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
 
     def start(self, model: Model, population: Population, seed: int) -> Averages:
         membership = self.grouping.begin(model, population, seed)
-        if self.grouping.acting(membership).ask(membership, population):
+        if self.grouping.acting(membership).ask_layers(membership) is not None:
             raise ConfigError("groupavg sends no rankings that its grouping could cluster")
         if not membership.found and len(membership.assignments) < len(population):
             raise ConfigError("groupavg needs clients that declare a group; use lowest_loss")

@@ -17,7 +17,6 @@ from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning import Learner
 from e2fl.models import Model
-from e2fl.participation import Ask
 from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import Mask, Ranking
 
@@ -60,12 +59,8 @@ class Grouping(Checked, ABC):
         """Return the grouping whose server half acts in the coming round."""
         return self
 
-    def ask(self, membership: Membership, population: Population) -> Ask | None:
-        """Return the preparation needed before the next round, or None."""
-        return None
-
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
-        """Return the layers that replies to the next request carry; None: all."""
+        """Return the layers of the ballots that a preparation asks of all clients; None: none."""
         return None
 
     def compared(self, membership: Membership) -> tuple[GroupId, ...]:

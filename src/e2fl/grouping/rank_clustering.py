@@ -32,7 +32,6 @@ from e2fl.grouping.ballot_table import BallotTable, Centroids, views_of
 from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
 from e2fl.grouping.separation import Separation, divide
 from e2fl.models import Layer, Model, ModelSpec
-from e2fl.participation import Ask
 from e2fl.randomness import stream
 from e2fl.rankings.order import Ranking
 
@@ -120,10 +119,6 @@ class RankClustering(Grouping):
         return Membership(
             self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking
         )
-
-    def ask(self, membership: Membership, population: Population) -> Ask | None:
-        layers = self.ask_layers(membership)
-        return None if layers is None else Ask(population.ids, layers=layers, kind="prepare")
 
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         if membership.centroids:
