@@ -134,15 +134,13 @@ class FairFed(GlobalModel[Weighted, Counted]):
 
 def misfit(*, classes: int, groups: int) -> str:
     """Return how FairFed treats data it is not defined for; empty if it is defined."""
-    reasons = []
-    if classes != 2:
-        reasons.append(f"of {classes} classes only class 1 counts as favourable")
-    if groups > 2:
-        reasons.append(f"of {groups} groups only the first two are compared")
-    if groups < 2:
-        reasons.append("without groups clients are judged by accuracy alone")
-    text = f"fairfed is defined for two classes and two groups: {', and '.join(reasons)}"
-    return text if reasons else ""
+    reasons = {
+        f"of {classes} classes only class 1 counts as favourable": classes != 2,
+        f"of {groups} groups only the first two are compared": groups > 2,
+        "without groups clients are judged by accuracy alone": groups < 2,
+    }
+    wrong = ", and ".join(reason for reason, holds in reasons.items() if holds)
+    return f"fairfed is defined for two classes and two groups: {wrong}" if wrong else ""
 
 
 def distances_to_all(counted: Sequence[Counted]) -> tuple[Floats, float | None]:
