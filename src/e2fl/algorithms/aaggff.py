@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Graded, GradedModel, average
+from e2fl.algorithms.base import Graded, GradedModel, Shared, average
 from e2fl.data.federated import ClientId, Population
-from e2fl.models import Model, Params
+from e2fl.models import Model
 
 # Distribution functions of the loss relative to the mean loss, with mean or scale 1.
 CDFS = {
@@ -39,10 +39,9 @@ CDFS = {
 
 
 @dataclass(frozen=True)
-class Decisions:
+class Decisions(Shared):
     """One model for all clients, and what the shares of clients follow from."""
 
-    params: Params
     population: int
     rounds: int = 0
     # Minus the sum of the gradients of each client that ever took part; 0 for all others.

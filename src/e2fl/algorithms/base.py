@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import numpy as np
 import torch
@@ -228,14 +228,14 @@ def types_of(
     return Types(state, *messages)
 
 
-class HasParams(Protocol):
-    """A state with one dense model."""
+@dataclass(frozen=True)
+class Shared:
+    """One model for all clients."""
 
-    @property
-    def params(self) -> Params: ...
+    params: Params
 
 
-ModelState = TypeVar("ModelState", bound=HasParams)
+ModelState = TypeVar("ModelState", bound=Shared)
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Dense(Algorithm[State, Down, Up, Served]):
 class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
     """A base for algorithms that train one dense model for all clients.
 
-    The state holds it as its first field, `params`.
+    The state derives from `Shared` or has its first field, `params`.
 
     A subclass writes `train` and `aggregate`, and `start` if its state has other fields without
     defaults. Replies hold trained weights; where they hold a gradient or a difference, `origin`

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import ClientModel, ClientModels, require_finite
-from e2fl.algorithms.fedavg import FedAvg, Shared, Update
+from e2fl.algorithms.base import ClientModel, ClientModels, Shared, require_finite
+from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.construct import Limits
 from e2fl.data.federated import Client
 from e2fl.learning import Learner

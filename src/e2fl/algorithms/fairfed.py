@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, average
+from e2fl.algorithms.base import Description, GlobalModel, Shared, average
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import WireError
@@ -48,10 +48,9 @@ class Counted(Message):
 
 
 @dataclass(frozen=True)
-class Weighted:
+class Weighted(Shared):
     """One model for all clients, and each client's weight before clipping."""
 
-    params: Params
     weights: dict[ClientId, float]
     # The equal opportunity difference of the previous model, over the clients that replied.
     gap: float | None

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, average
+from e2fl.algorithms.base import GlobalModel, Shared, average
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
@@ -25,13 +25,6 @@ class Update(Message):
 
     params: Params
     examples: int
-
-
-@dataclass(frozen=True)
-class Shared:
-    """One model for all clients."""
-
-    params: Params
 
 
 @dataclass(frozen=True)

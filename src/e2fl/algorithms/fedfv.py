@@ -22,6 +22,7 @@ from typing_extensions import Doc
 from e2fl.algorithms.base import (
     Graded,
     GradedModel,
+    Shared,
     Vector,
     dot,
     flat,
@@ -31,14 +32,12 @@ from e2fl.algorithms.base import (
 )
 from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
-from e2fl.models import Params
 
 
 @dataclass(frozen=True)
-class Remembered:
+class Remembered(Shared):
     """One model for all clients, and the updates of the last rounds, oldest first."""
 
-    params: Params
     recent: tuple[dict[ClientId, NDArray[np.float32]], ...] = ()
 
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, minimize
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, dot, flat, mean, norm, step
-from e2fl.algorithms.fedavg import Shared
+from e2fl.algorithms.base import GlobalModel, Shared, dot, flat, mean, norm, step
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner

@@ -12,7 +12,7 @@ from typing import Annotated
 import torch
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, is_finite, squared_norm
+from e2fl.algorithms.base import Description, GlobalModel, Shared, is_finite, squared_norm
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
@@ -32,10 +32,9 @@ class Step(Message):
 
 
 @dataclass(frozen=True)
-class Stepped:
+class Stepped(Shared):
     """One model for all clients, and how many steps were skipped."""
 
-    params: Params
     skipped: int = 0
 
 

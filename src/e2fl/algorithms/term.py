@@ -10,8 +10,7 @@ from typing import Annotated
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Graded, GradedModel, average
-from e2fl.algorithms.fedavg import Shared
+from e2fl.algorithms.base import Graded, GradedModel, Shared, average
 from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
 from e2fl.errors import WireError
