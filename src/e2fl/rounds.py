@@ -10,15 +10,9 @@ from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, Election, types_of
 from e2fl.algorithms.screening import Size, capped, clipped, clips_of, size_of
-from e2fl.algorithms.validate import (
-    expect,
-    expect_description,
-    expect_messages,
-    require_known,
-    require_signatures,
-)
+from e2fl.algorithms.validate import Border
 from e2fl.data.federated import ClientId, Lazy, Population
-from e2fl.errors import NothingLearnedError, WireError
+from e2fl.errors import NothingLearnedError, WireError, expect
 from e2fl.evaluation import Score
 from e2fl.learning import one_thread
 from e2fl.learning.learner import Meter
@@ -152,15 +146,15 @@ class Server:
         self.examples_limit = examples_limit or population.most_examples
         self.participation = participation or Uniform()
         self.types = types_of(algorithm)
-        require_signatures(algorithm)
-        self.spec = model.spec
+        self.border = Border(algorithm, model.spec)
+        self.border.signatures()
         self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
         if resume is None:
             state = expect(
                 algorithm.start(model, population, seed), self.types.state, algorithm, "start"
             )
             # Fail now, not after the last round, if the description cannot be stored.
-            expect_description(algorithm.describe(state), self.spec, algorithm)
+            self.border.description(algorithm.describe(state))
             self.done = Round(0, state)
             # A preparation is round 0: a run that has one starts before round 1.
             self.done = Round(-1 if self.ask_of(0).kind == "prepare" else 0, state)
@@ -188,9 +182,7 @@ class Server:
             self.last,
             lambda count: self._draw(count, round_number),
         )
-        ask = require_known(
-            expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm
-        )
+        ask = self.border.ask(ask, self.population)
         if self.types.up is Nothing:  # clients that train alone need no server
             return ask
         present = self.participation.present(self.population, round_number, self.seed)
@@ -211,9 +203,8 @@ class Server:
         number = self.done.number + 1
         ask = self.ask_of(number)
         sent = self.algorithm.broadcast(self.state, ask.clients)
-        self.request = Request(
-            number, ask, self.checked(sent, ask.clients, self.types.down, "broadcast")
-        )
+        inbox = self.border.messages(sent, ask.clients, self.types.down, "broadcast")
+        self.request = Request(number, ask, inbox)
         return self.request
 
     def take(self, replies: Replies) -> None:
@@ -293,15 +284,8 @@ class Server:
         if not self.evaluates:
             return None
         clients = self.population.ids if self.done.number == self.last else self.evaluated
-        return self.checked(
-            self.algorithm.serve(self.state, clients), clients, self.types.served, "serve"
-        )
-
-    def checked(
-        self, sent: object, clients: Sequence[ClientId], kind: type[Message], method: str
-    ) -> Mapping[ClientId, Message]:
-        """Return the messages of a method for these clients; errors name the method."""
-        return expect_messages(sent, clients, kind, self.spec, self.algorithm, method)
+        served = self.algorithm.serve(self.state, clients)
+        return self.border.messages(served, clients, self.types.served, "serve")
 
     def require_replies(self) -> None:
         """Raise `NothingLearnedError` if no client sent a usable reply in the whole run."""

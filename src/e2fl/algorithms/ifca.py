@@ -6,7 +6,7 @@ it declares, which is federated averaging within every group.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from typing_extensions import Doc
@@ -108,16 +108,14 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
         return sent.models[sent.groups.index(reply.group)] if reply.group in sent.groups else None
 
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
-        by_group: dict[GroupId, list[Chosen]] = {}
-        for reply in replies.values():
-            by_group.setdefault(reply.group, []).append(reply)
-        models = list(state.current.models)
-        for group, members in by_group.items():  # a group that no client chose stays unchanged
-            models[group] = self._merged(models[group], members, len(replies))
-        counts = tuple(len(by_group.get(group, ())) for group in range(len(models)))
+        groups, models = state.current.groups, []
+        members = [[reply for reply in replies.values() if reply.group == q] for q in groups]
+        for model, own in zip(state.current.models, members, strict=True):
+            models.append(self._merged(model, own, len(replies)) if own else model)
+        counts = tuple(map(len, members))
         chosen = {client: reply.group for client, reply in replies.items()}
         return Groups(
-            replace(state.current, models=tuple(models)),
+            Choice(groups, tuple(models)),
             counts,
             tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
             state.assigned if self.oracle_groups else state.assigned | chosen,
