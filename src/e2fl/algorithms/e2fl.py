@@ -12,12 +12,13 @@ the paper's algorithm.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Annotated, Literal, cast
 
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, Election
-from e2fl.algorithms.readings import AnyModel, Known, Reading, Sent, WeightReading, known_of
+from e2fl.algorithms.readings import AnyModel, Groups, Known, Reading, Sent, WeightReading, known_of
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
@@ -206,24 +207,19 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         global_ranking = elect(voters.values(), rule=self.vote)
         after = replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
         if not self.trains_scores:
-            in_time = [
-                cast(RankedBallots, reply)
+            tables = [
+                table
                 for client, reply in replies.items()
                 if not grouping.is_late(state.membership, client)
+                for table in cast(RankedBallots, reply).tables
             ]
-            tables = [table for reply in in_time for table in reply.tables]
             after = replace(after, table=median_of(tables))
         if self.downlink != Exact():  # clients train from the ranking as they decode it
             rounded = self.downlink.rounded(global_ranking, state.origin)
             after = replace(after, global_ranking=rounded, unrounded=global_ranking)
         return self._smoothed(after, elected, global_ranking) if self.smoothing else after
 
-    def _voters(
-        self,
-        membership: Membership,
-        groups: dict[GroupId, Ranking],
-        elected: dict[GroupId, Ranking],
-    ) -> dict[GroupId, Ranking]:
+    def _voters(self, membership: Membership, groups: Groups, elected: Groups) -> Groups:
         """Return the rankings that vote across groups, one of each group."""
         if self.absent == "present_only":
             return elected
@@ -232,18 +228,14 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             return {group: ranking for group, ranking in groups.items() if group in alive}
         return groups
 
-    def _smoothed(
-        self, state: Rankings, elected: dict[GroupId, Ranking], global_ranking: Ranking
-    ) -> Rankings:
+    def _smoothed(self, state: Rankings, elected: Groups, global_ranking: Ranking) -> Rankings:
         """Return the state with these rankings averaged into those that are served."""
-
-        def averaged(ranking: Ranking, before: Ranking | None) -> Ranking:
-            return elect([ranking], before, self.smoothing, rule=self.vote)
-
-        smooth = {q: averaged(own, state.smooth_groups.get(q)) for q, own in elected.items()}
-        smooth_global = averaged(global_ranking, state.smooth_global or None)
+        averaged = partial(elect, weight=self.smoothing, rule=self.vote)
+        smooth = {q: averaged([own], state.smooth_groups.get(q)) for q, own in elected.items()}
         return replace(
-            state, smooth_groups=state.smooth_groups | smooth, smooth_global=smooth_global
+            state,
+            smooth_groups=state.smooth_groups | smooth,
+            smooth_global=averaged([global_ranking], state.smooth_global or None),
         )
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyMasks]:
