@@ -120,7 +120,7 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
     weighs_losses: ClassVar[bool] = True  # a high loss gains weight, so that of a liar is cut
 
     # The four types, as far as base classes name them.
-    named: ClassVar[tuple[Any, ...]] = (State, Down, Up, Served)  # type: ignore[misc]
+    _named: ClassVar[tuple[Any, ...]] = (State, Down, Up, Served)  # type: ignore[misc]
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -129,7 +129,7 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
         for base in vars(cls).get("__orig_bases__", ()):
             parameters = getattr(get_origin(base), "__parameters__", ())
             given = dict(zip(parameters, get_args(base), strict=False))
-            cls.named = tuple(given.get(kind, kind) for kind in cls.named)
+            cls._named = tuple(given.get(kind, kind) for kind in cls._named)
 
     # On the server.
 
@@ -217,7 +217,7 @@ def types_of(
     algorithm: Algorithm[Any, Any, Any, Any] | type[Algorithm[Any, Any, Any, Any]],
 ) -> Types:
     """Return the types that an algorithm names, or raise `ConfigError` if it does not."""
-    state, *messages = algorithm.named
+    state, *messages = algorithm._named
     sendable = [isinstance(kind, type) and issubclass(kind, Message) for kind in messages]
     if not isinstance(state, type) or not all(sendable):
         cls = algorithm if isinstance(algorithm, type) else type(algorithm)
