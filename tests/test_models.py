@@ -41,6 +41,16 @@ def test_layers_have_as_many_edges_as_in_the_paper(network, edges):
     assert [layer.edges for layer in Model(network).spec.layers] == edges
 
 
+@pytest.mark.parametrize(
+    ("network", "count"),
+    [(lenet((1, 28, 28), 10), 3), (conv4((3, 32, 32), 10), 6), (mlp((9,), 2), 2)],
+)
+def test_every_layer_but_the_last_is_followed_by_a_relu(network, count):
+    kinds = [type(layer) for layer in network if not isinstance(layer, nn.MaxPool2d | nn.Flatten)]
+    assert kinds[1::2] == [nn.ReLU] * count
+    assert kinds[-1] is nn.Linear
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_answers_for_every_class(name):
     model = Model(MODELS[name](INPUTS[name], 7))

@@ -20,7 +20,7 @@ from e2fl.errors import ConfigError
 from e2fl.models import Params
 from e2fl.randomness import stream
 from e2fl.rankings.messages import Invitation
-from e2fl.rankings.order import Ranking, Ranks, dropped, footrule, mask_layers
+from e2fl.rankings.order import Ranking, Ranks, dropped, footrule, invert, mask_layers
 from e2fl.rankings.votes import elect
 
 
@@ -225,12 +225,7 @@ ATTACKS: Mapping[str, type[Attack]] = {
 
 
 def _swap(rank: Ranks, cut: int, count: int) -> Ranks:
-    edges = len(rank)
-    # By honest rank: the new rank. The nearest to the cut go furthest, the others move together.
-    above, below = np.arange(cut, cut + count), np.arange(cut - count, cut)
-    others: Sequence[Any] = (np.arange(cut - count), np.arange(cut + count, edges))
-    new = np.empty(edges, dtype=np.int32)
-    new[above] = np.arange(count)
-    new[np.concatenate(others)] = np.arange(count, edges - count)
-    new[below] = np.arange(edges - count, edges)
-    return new[rank]
+    """Exchange this many edges on each side of the cut; all others move together."""
+    honest = np.arange(len(rank), dtype=np.int32)
+    low, below, above, high = np.split(honest, [cut - count, cut, cut + count])
+    return invert(np.concatenate([above, low, high, below]))[rank]

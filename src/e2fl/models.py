@@ -5,7 +5,7 @@ import hashlib
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -239,12 +239,16 @@ class Model:
         if self.why_unranked:
             return self._initialised(seed, which)
         params = {}
-        for number, layer in enumerate(self.spec.layers):
-            random = stream(seed, "initial weights", which, number)
-            bound = np.float32(1 / math.sqrt(layer.fan_in))
-            weights = (2 * random.random(layer.edges, dtype=np.float32) - 1) * bound
+        for layer, drawn in self._drawn(seed, "initial weights", which):
+            weights = (2 * drawn - 1) * np.float32(1 / math.sqrt(layer.fan_in))
             params[layer.name] = torch.from_numpy(weights).view(layer.shape)
         return params
+
+    def _drawn(self, seed: int, purpose: str, *place: int) -> Iterator[tuple[Layer, Floats]]:
+        """Yield each layer with numbers from 0 to 1 for its edges."""
+        for number, layer in enumerate(self.spec.layers):
+            random = stream(seed, purpose, *place, number)
+            yield layer, random.random(layer.edges, dtype=np.float32)
 
     def _initialised(self, seed: int, which: int) -> Params:
         with torch_seeded(stream(seed, "initial weights", which)):
@@ -262,32 +266,25 @@ class Model:
         weights: Params = {}
         sorted_scores: dict[str, Floats] = {}
         ranking: Ranking = {}
-        for number, layer in enumerate(self.spec.layers):
+        for number, (layer, drawn) in enumerate(self._drawn(seed, "supernet scores")):
             random = stream(seed, "supernet weights", number)
             plus = random.integers(0, 2, layer.edges, dtype=np.int8) == 1
             magnitude = np.float32(self.weight_scale * math.sqrt(2 / layer.fan_in))
             signed = torch.from_numpy(np.where(plus, magnitude, -magnitude))
             weights[layer.name] = signed.view(layer.shape)
-            draw = stream(seed, "supernet scores", number).random(layer.edges, dtype=np.float32)
-            ranking[layer.name] = rank_of(draw)
+            ranking[layer.name] = rank_of(drawn)
             bound = np.float32(1 / math.sqrt(layer.fan_in))
-            sorted_scores[layer.name] = _distinct(np.sort(draw) * bound)
+            sorted_scores[layer.name] = _distinct(np.sort(drawn) * bound)
         return Supernet(weights, sorted_scores, ranking)
 
     def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
         """Return a ranking drawn uniformly: a group starts from one before its first vote."""
         self.require_rankable()
-        return {
-            layer.name: rank_of(
-                stream(seed, purpose, *place, number).random(layer.edges, dtype=np.float32)
-            )
-            for number, layer in enumerate(self.spec.layers)
-        }
+        return {layer.name: rank_of(drawn) for layer, drawn in self._drawn(seed, purpose, *place)}
 
 
 def _distinct(rising: Floats) -> Floats:
-    """Return sorted non-negative scores with repeats increased by as few ulps as makes them
-    distinct.
+    """Return sorted non-negative scores, repeats increased by as few ulps as makes them distinct.
 
     Equal scores would be ranked by edge number, so assigning them by a ranking would not give that
     ranking back.
@@ -304,13 +301,6 @@ _QUIET = (
     "LayerNorm GroupNorm Embedding"
 )
 QUIET = {getattr(nn, name) for name in _QUIET.split()}
-
-_NORMS = (
-    nn.modules.batchnorm._BatchNorm,
-    nn.GroupNorm,
-    nn.LayerNorm,
-    nn.modules.instancenorm._InstanceNorm,
-)
 
 
 def _require_trainable(network: nn.Module) -> None:
@@ -341,7 +331,7 @@ def _why_unranked(network: nn.Module) -> str:
             if module.bias is not None:
                 return f"{layer} has a bias; only edges can be ranked: build it with bias=False"
         elif own:
-            norm = isinstance(module, _NORMS)
-            remedy = "build it with affine=False" if norm else "leave it out"
+            affine = next((name for name in vars(module) if name.endswith("affine")), None)
+            remedy = f"build it with {affine}=False" if affine else "leave it out"
             return f"{layer} has weights that cannot be masked ({own}): {remedy}"
     return ""

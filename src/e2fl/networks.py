@@ -6,7 +6,7 @@ To add one: write a function `(inputs, classes, **settings) -> nn.Module` and on
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from torch import Tensor, nn
@@ -28,34 +28,6 @@ def _require_images(name: str, inputs: tuple[int, ...], side: int) -> None:
         )
 
 
-def lenet(
-    inputs: tuple[int, ...],
-    classes: int,
-    *,
-    channels: Annotated[tuple[int, int], Doc("of the two convolutions")] = (32, 64),
-    hidden: Annotated[int, Doc("units of the first linear layer")] = 128,
-) -> nn.Module:
-    """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
-    _require_images("lenet", inputs, 2)
-    _require_sizes("channels", channels)
-    _require_sizes("hidden", (hidden,))
-    depth, height, width = inputs
-    first, second = channels
-    return nn.Sequential(
-        OrderedDict(
-            conv1=nn.Conv2d(depth, first, 3, padding=1, bias=False),
-            relu1=nn.ReLU(),
-            conv2=nn.Conv2d(first, second, 3, padding=1, bias=False),
-            relu2=nn.ReLU(),
-            pool=nn.MaxPool2d(2),
-            flatten=nn.Flatten(),
-            fc1=nn.Linear(second * (height // 2) * (width // 2), hidden, bias=False),
-            relu3=nn.ReLU(),
-            fc2=nn.Linear(hidden, classes, bias=False),
-        )
-    )
-
-
 def mlp(
     inputs: tuple[int, ...],
     classes: int,
@@ -70,9 +42,46 @@ def mlp(
     sizes = (math.prod(inputs), *hidden)
     for number, (wide, narrow) in enumerate(itertools.pairwise(sizes), start=1):
         layers[f"fc{number}"] = nn.Linear(wide, narrow, bias=False)
-        layers[f"relu{number}"] = nn.ReLU()
+        layers[f"fc{number}_relu"] = nn.ReLU()
     layers[f"fc{len(sizes)}"] = nn.Linear(sizes[-1], classes, bias=False)
     return nn.Sequential(OrderedDict(layers))
+
+
+def _convolutional(
+    name: str,
+    inputs: tuple[int, ...],
+    classes: int,
+    blocks: Sequence[tuple[int, ...]],
+    hidden: tuple[int, ...],
+) -> nn.Module:
+    """Return blocks of 3x3 convolutions, each with a 2x2 max-pool at its end, and then an MLP."""
+    shrunk = 2 ** len(blocks)
+    _require_images(name, inputs, shrunk)
+    for channels in blocks:
+        _require_sizes("channels", channels)
+    layers: dict[str, nn.Module] = {}
+    depth, numbers = inputs[0], itertools.count(1)
+    for block, channels in enumerate(blocks, start=1):
+        for width in channels:
+            number = next(numbers)
+            layers[f"conv{number}"] = nn.Conv2d(depth, width, 3, padding=1, bias=False)
+            layers[f"conv{number}_relu"] = nn.ReLU()
+            depth = width
+        layers[f"pool{block}"] = nn.MaxPool2d(2)
+    outputs = (depth, inputs[1] // shrunk, inputs[2] // shrunk)
+    layers |= dict(mlp(outputs, classes, hidden=hidden).named_children())
+    return nn.Sequential(OrderedDict(layers))
+
+
+def lenet(
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    channels: Annotated[tuple[int, int], Doc("of the two convolutions")] = (32, 64),
+    hidden: Annotated[int, Doc("units of the first linear layer")] = 128,
+) -> nn.Module:
+    """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
+    return _convolutional("lenet", inputs, classes, [channels], (hidden,))
 
 
 def conv4(
@@ -83,20 +92,8 @@ def conv4(
     hidden: Annotated[int, Doc("units of the first two linear layers")] = 256,
 ) -> nn.Module:
     """Conv-4: two blocks of two 3x3 convolutions and a max-pool, three linear layers; no biases."""
-    _require_images("conv4", inputs, 4)
-    _require_sizes("channels", channels)
-    _require_sizes("hidden", (hidden,))
-    layers: dict[str, nn.Module] = {}
-    for number, (wide, narrow) in enumerate(
-        itertools.pairwise((inputs[0], *(count for count in channels for _ in range(2)))), start=1
-    ):
-        layers[f"conv{number}"] = nn.Conv2d(wide, narrow, 3, padding=1, bias=False)
-        layers[f"relu{number}"] = nn.ReLU()
-        if number % 2 == 0:
-            layers[f"pool{number // 2}"] = nn.MaxPool2d(2)
-    pixels = (inputs[1] // 4) * (inputs[2] // 4)
-    head = mlp((channels[1] * pixels,), classes, hidden=(hidden, hidden))
-    return nn.Sequential(OrderedDict(layers | dict(head.named_children())))
+    blocks = [(count, count) for count in channels]
+    return _convolutional("conv4", inputs, classes, blocks, (hidden, hidden))
 
 
 class Residual(nn.Module):

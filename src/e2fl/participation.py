@@ -123,14 +123,12 @@ class ByGroup(Participation):
         for client in present:
             if client in groups:
                 members.setdefault(groups[client], []).append(client)
-        chosen: list[ClientId] = []
+        queues = [rng.permutation(members[group]).tolist() for group in sorted(members)]
+        seated: list[ClientId] = []
         for seat in range(min(self.seats, count)):
-            waiting = [group for group in sorted(members) if len(members[group]) > seat]
-            if seat == 0:
-                queues = {group: rng.permutation(members[group]).tolist() for group in waiting}
-            for position in rng.permutation(len(waiting)).tolist():
-                if len(chosen) < count:
-                    chosen.append(queues[waiting[position]][seat])
+            waiting = [queue[seat] for queue in queues if len(queue) > seat]
+            seated += rng.permutation(waiting).tolist()
+        chosen = seated[:count]
         taken = set(chosen)
         rest = [client for client in present if client not in taken]
         return chosen + Uniform().choose(count - len(chosen), rest, groups, rng)

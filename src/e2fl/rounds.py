@@ -4,23 +4,15 @@
 `run` drives it over a `Federation`, simulated or on Flower.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, Election, types_of
-from e2fl.algorithms.screening import Size, capped, outliers, overstated, scaled_down, size_of
-from e2fl.algorithms.validate import (
-    expect,
-    expect_description,
-    expect_messages,
-    require_known,
-    require_signatures,
-)
+from e2fl.algorithms.screening import Size, capped, clipped, clips_of, size_of
+from e2fl.algorithms.validate import Border
 from e2fl.data.federated import ClientId, Lazy, Population
-from e2fl.errors import NothingLearnedError, WireError
+from e2fl.errors import NothingLearnedError, WireError, expect
 from e2fl.evaluation import Score
 from e2fl.learning import one_thread
 from e2fl.learning.learner import Meter
@@ -154,21 +146,21 @@ class Server:
         self.examples_limit = examples_limit or population.most_examples
         self.participation = participation or Uniform()
         self.types = types_of(algorithm)
-        require_signatures(algorithm)
-        self.spec = model.spec
+        self.border = Border(algorithm, model.spec)
+        self.border.signatures()
         self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
         if resume is None:
             state = expect(
                 algorithm.start(model, population, seed), self.types.state, algorithm, "start"
             )
             # Fail now, not after the last round, if the description cannot be stored.
-            expect_description(algorithm.describe(state), self.spec, algorithm)
+            self.border.description(algorithm.describe(state))
             self.done = Round(0, state)
             # A preparation is round 0: a run that has one starts before round 1.
             self.done = Round(-1 if self.ask_of(0).kind == "prepare" else 0, state)
         else:
             self.done = resume
-        self.request: Request | None = None
+        self.request: Request  # of the round that was asked for last
         # Called with each election: its round, and whether it is evaluated. It may read ballots
         # only during the call.
         self.witness: Callable[[int, bool, Election], None] | None = None
@@ -190,9 +182,7 @@ class Server:
             self.last,
             lambda count: self._draw(count, round_number),
         )
-        ask = require_known(
-            expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm
-        )
+        ask = self.border.ask(ask, self.population)
         if self.types.up is Nothing:  # clients that train alone need no server
             return ask
         present = self.participation.present(self.population, round_number, self.seed)
@@ -213,14 +203,12 @@ class Server:
         number = self.done.number + 1
         ask = self.ask_of(number)
         sent = self.algorithm.broadcast(self.state, ask.clients)
-        self.request = Request(
-            number, ask, self.checked(sent, ask.clients, self.types.down, "broadcast")
-        )
+        inbox = self.border.messages(sent, ask.clients, self.types.down, "broadcast")
+        self.request = Request(number, ask, inbox)
         return self.request
 
     def take(self, replies: Replies) -> None:
         """Aggregate the replies to the last request."""
-        assert self.request is not None, "take() follows ask()"
         accepted, faults = self.accept(replies)
         with one_thread():
             after = self.algorithm.aggregate(self.state, accepted) if accepted else self.state
@@ -229,7 +217,7 @@ class Server:
         if self.witness is not None and trains:
             election = self.algorithm.election(self.state, accepted, state)
             if election is not None:
-                self.witness(number, self._evaluates(number), election)
+                self.witness(number, self.evaluates, election)
         losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
             number,
@@ -258,26 +246,19 @@ class Server:
                 decoded[client] = reply
             if note:
                 faults[client] = f"clipped: {note}"
-            if self.update_limit and (sent := self._sent(client)) is not None:
+            if self.update_limit and (sent := self.request.inbox.get(client)) is not None:
                 size = size_of(reply, self.algorithm.origin(sent, reply), sent)
                 sizes |= {} if size is None else {client: size}
-        far = outliers(sizes, self.update_limit)
-        weighed = self.algorithm.weighs_losses
-        loud = overstated(sizes, self.update_limit) if weighed else []
-        most_loss = median([size.loss for size in sizes.values()]) if far or loud else 0.0
-        for client, factor in far.items():
-            faults[client] = f"clipped: its update is {factor:.3g} times the smallest of the round"
-        for client in (client for client in loud if client not in far):
-            claimed = f"claims a loss of {sizes[client].loss:.3g}, counted as {most_loss:.3g}"
-            faults[client], far[client] = f"clipped: {claimed}", 1.0
+        weighs_losses = self.algorithm.weighs_losses
+        clips = clips_of(sizes, self.update_limit, weighs_losses=weighs_losses)
+        faults |= {client: f"clipped: {clip.reason}" for client, clip in clips.items()}
 
         def read(client: ClientId) -> Message:
             reply = decoded.get(client) or self._checked(client, replies)[0]
-            if client not in far:
+            if client not in clips:
                 return reply
-            origin = self.algorithm.origin(self._sent(client), reply)
-            loss = most_loss if weighed else math.inf
-            return scaled_down(reply, origin or {}, far[client], loss)
+            origin = self.algorithm.origin(self.request.inbox[client], reply)
+            return clipped(reply, origin or {}, clips[client])
 
         return Lazy(tuple(accepted), read), faults
 
@@ -287,36 +268,24 @@ class Server:
         reply = self.algorithm.check(self.state, client, answer)
         return expect(reply, self.types.up, self.algorithm, "check"), note
 
-    def _sent(self, client: ClientId) -> Message | None:
-        return None if self.request is None else self.request.inbox.get(client)
-
     @property
     def due(self) -> bool:
-        """Whether the round that has just ended is evaluated even if it is not the last one."""
-        return self._due(self.done.number)
-
-    def _due(self, number: int) -> bool:
-        assert self.request is not None, "due follows take()"
-        ask = self.request.ask
+        """Whether the round that was asked for is evaluated even if it is not the last one."""
+        ask, number = self.request.ask, self.request.round_number
         return ask.kind == "train" and ask.evaluate and number % self.evaluate_every == 0
 
-    def _evaluates(self, number: int) -> bool:
-        return number == self.last or self._due(number)
+    @property
+    def evaluates(self) -> bool:
+        """Whether the round that was asked for is evaluated."""
+        return self.due or self.request.round_number == self.last
 
     def offer(self) -> Mapping[ClientId, Message] | None:
         """Return what clients evaluate after this round; None: it is not evaluated."""
-        if not self._evaluates(self.done.number):
+        if not self.evaluates:
             return None
         clients = self.population.ids if self.done.number == self.last else self.evaluated
-        return self.checked(
-            self.algorithm.serve(self.state, clients), clients, self.types.served, "serve"
-        )
-
-    def checked(
-        self, sent: object, clients: Sequence[ClientId], kind: type[Message], method: str
-    ) -> Mapping[ClientId, Message]:
-        """Return the messages of a method for these clients; errors name the method."""
-        return expect_messages(sent, clients, kind, self.spec, self.algorithm, method)
+        served = self.algorithm.serve(self.state, clients)
+        return self.border.messages(served, clients, self.types.served, "serve")
 
     def require_replies(self) -> None:
         """Raise `NothingLearnedError` if no client sent a usable reply in the whole run."""

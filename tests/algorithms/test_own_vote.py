@@ -7,7 +7,7 @@ import pytest
 
 from e2fl import assign
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.algorithms.readings import Known, shapes_of
+from e2fl.algorithms.readings import known_of
 from e2fl.errors import WireError
 from e2fl.grouping import LowestLoss
 from e2fl.rankings.ballots import Buckets
@@ -36,7 +36,7 @@ def served(algorithm, client_id=1, rounds=2, data=None):
 
 
 def origin_of(learner):
-    return Known(learner.supernet.ranking, shapes_of(learner.model.spec), learner.model.keep).origin
+    return replace(known_of(learner.model), initial=learner.supernet.ranking).origin
 
 
 def test_the_own_ranking_is_trained_from_the_groups_and_votes_with_it():

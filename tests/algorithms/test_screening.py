@@ -9,7 +9,7 @@ import torch
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.afl import Slope
 from e2fl.algorithms.fedavg import FedAvg, Update
-from e2fl.algorithms.screening import Size, outliers, size_of
+from e2fl.algorithms.screening import Size, clips_of, size_of
 from e2fl.evaluation import total
 from e2fl.rounds import Replies, Server, run
 from e2fl.runs.runner import run_experiment
@@ -110,13 +110,13 @@ def slopes(*pairs, sent=10.0):
 def test_gradients_are_compared_with_gradients_and_not_with_the_weights():
     """On the demo, honest gradients have a hundredth of the norm of the model."""
     flipped = slopes((0.1, 2.0), (0.1, 2.0), (0.12, 2.0), (-3.0, 2.0))
-    assert set(outliers(flipped, 7.0)) == {3}
+    assert set(clips_of(flipped, 7.0)) == {3}
 
 
 def test_an_honest_gradient_may_be_large_where_most_clients_have_converged():
     converged = [(0.01, 0.01), (0.02, 0.02), (0.0, 0.0), (1e-3, 1e-4)]
-    assert outliers(slopes(*converged, (1.0, 5.0)), 7.0) == {}
-    assert set(outliers(slopes(*converged, (30.0, 5.0)), 7.0)) == {4}
+    assert clips_of(slopes(*converged, (1.0, 5.0)), 7.0) == {}
+    assert set(clips_of(slopes(*converged, (30.0, 5.0)), 7.0)) == {4}
 
 
 @pytest.mark.parametrize("name", ["term", "qffl", "afl"])
@@ -204,5 +204,6 @@ def test_a_single_reply_is_compared_with_the_weights_it_started_from():
 )
 def test_updates_are_compared_with_the_median_and_with_the_weights_that_were_sent(updates, factors):
     sizes = {client: Size(update, 10.0) for client, update in enumerate(updates)}
-    assert outliers(sizes, 7.0) == pytest.approx(factors)
-    assert outliers(sizes, 0.0) == {}
+    clips = clips_of(sizes, 7.0)
+    assert {client: clip.factor for client, clip in clips.items()} == pytest.approx(factors)
+    assert clips_of(sizes, 0.0) == {}

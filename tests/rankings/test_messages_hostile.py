@@ -106,7 +106,7 @@ def forgeries(moment: Moment, client: int, problem: Problem) -> dict[str, AnyBal
     honest = moment.replies[client]
     assert isinstance(honest, CodedBallots)
     start = moment.state.global_ranking
-    known = moment.state.known.reference(start)
+    known = moment.state.reference(start)
     other = problem.algorithm.ballot.encode(start, known.only(["fc1.weight"]))
     coarser = Buckets(5).encode(start, known)
     (size,) = honest.lengths

@@ -12,11 +12,8 @@ from e2fl.algorithms.base import (
     Algorithm,
     ClientModel,
     ClientModels,
-    Dense,
     Description,
     Election,
-    GlobalModel,
-    Types,
     types_of,
 )
 from e2fl.algorithms.ditto import Ditto
@@ -78,10 +75,7 @@ __all__ = [
     "AnyAlgorithm",
     "ClientModel",
     "ClientModels",
-    "Dense",
     "Description",
     "Election",
-    "GlobalModel",
-    "Types",
     "types_of",
 ]

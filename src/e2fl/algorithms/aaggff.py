@@ -1,6 +1,4 @@
-"""AAggFF: the server decides, round by round, how much each client counts, by online learning.
-
-Hahn et al., "Pursuing Overall Welfare in Federated Learning through Sequential Decision Making",
+"""Hahn et al., "Pursuing Overall Welfare in Federated Learning through Sequential Decision Making",
 ICML 2024, the form for many clients of which few take part. A client's response is a distribution
 function of its loss relative to the round's mean loss, times the share C of clients that take part.
 The decision loss -log(1 + <p, r>) is linearised around the mean response, absent clients are filled
@@ -11,23 +9,23 @@ clients that took part are kept.
 Checked against the authors' code, not the paper's text: the responses, the gradient, the step size
 with the bound 2 + C, and that a round's losses decide its own shares. Departures from that code,
 both towards what its comments name: the estimator keeps its first term, the mean response, for
-clients that took part, and the normal distribution function rises. The authors choose among the
-six functions for each data set; the default is ours. Clients are drawn uniformly.
+clients that took part, and the normal distribution function rises. The authors choose among the six
+functions for each data set; the default is ours. Clients are drawn uniformly.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Graded, GradedModel, average
+from e2fl.algorithms.base import Graded, GradedModel, Shared, average
 from e2fl.data.federated import ClientId, Population
-from e2fl.models import Model, Params
+from e2fl.models import Model
 
 # Distribution functions of the loss relative to the mean loss, with mean or scale 1.
 CDFS = {
@@ -41,10 +39,9 @@ CDFS = {
 
 
 @dataclass(frozen=True)
-class Decisions:
+class Decisions(Shared):
     """One model for all clients, and what the shares of clients follow from."""
 
-    params: Params
     population: int
     rounds: int = 0
     # Minus the sum of the gradients of each client that ever took part; 0 for all others.
@@ -53,12 +50,7 @@ class Decisions:
 
 @dataclass(frozen=True)
 class AAggFF(GradedModel[Decisions]):
-    """AAggFF: the server decides, round by round, how much each client counts, by online
-    learning.
-    """
-
-    title: ClassVar[str] = "AAggFF"
-    paper: ClassVar[str] = "Hahn et al., ICML 2024"
+    """AAggFF: the server decides by online learning how much each client counts."""
 
     cdf: Annotated[
         Literal["normal", "logistic", "gumbel", "weibull", "exponential", "frechet"],

@@ -1,6 +1,4 @@
-"""AFL: one model for the worst possible mixture of clients, or of groups.
-
-Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full
+"""Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full
 gradients. Departures: all clients take part in every round and send the exact gradient over all
 their examples, so there is no sampling noise, and neither `clients_per_round` nor seats for groups
 apply; a client that is away or does not reply adds no loss in that round; a step to non-finite
@@ -9,14 +7,14 @@ weights is skipped and counted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, is_finite
+from e2fl.algorithms.base import Description, GlobalModel, Shared, is_finite
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
@@ -36,10 +34,9 @@ class Slope(Message):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Shared):
     """The model, the mean of all models so far, and the share of each part of the mixture."""
 
-    params: Params
     mean: Params
     rounds: int
     part_of: dict[ClientId, int]  # each client, or the group it declares
@@ -50,9 +47,6 @@ class Mixture:
 @dataclass(frozen=True)
 class AFL(GlobalModel[Mixture, Slope]):
     """AFL: one model for the worst possible mixture of clients, or of groups."""
-
-    title: ClassVar[str] = "AFL"
-    paper: ClassVar[str] = "Mohri et al., ICML 2019"
 
     learning_rate: Annotated[float, Doc("of the weights"), Limits(above=0)] = 0.1
     mixture_rate: Annotated[float, Doc("of the shares in the mixture"), Limits(above=0)] = 0.1
@@ -85,22 +79,21 @@ class AFL(GlobalModel[Mixture, Slope]):
         return {}
 
     def aggregate(self, state: Mixture, replies: Mapping[ClientId, Slope]) -> Mixture:
-        examples = np.zeros(len(state.shares))
-        for client, reply in replies.items():
-            examples[state.part_of[client]] += reply.examples
-        losses = np.zeros(len(state.shares))
+        slopes, part = list(replies.values()), [state.part_of[client] for client in replies]
+        examples, lost = np.array([(reply.examples, reply.loss) for reply in slopes]).T
+        shares = np.asarray(state.shares)
+        # The loss of a part is that of all its examples.
+        weights = examples / np.bincount(part, examples)[part]
+        losses = np.bincount(part, weights * lost, len(shares))
         slope = {name: torch.zeros_like(value).double() for name, value in state.params.items()}
-        for client, reply in replies.items():
-            part = state.part_of[client]
-            weight = reply.examples / examples[part]  # a part's loss is that of all its examples
-            losses[part] += weight * reply.loss
+        for reply, weight in zip(slopes, (shares[part] * weights).tolist(), strict=True):
             for name, value in reply.gradient.items():
-                slope[name].add_(value, alpha=state.shares[part] * weight)
+                slope[name].add_(value, alpha=weight)
         params = {
             name: (value.double() - self.learning_rate * slope[name]).float()
             for name, value in state.params.items()
         }
-        shares = project(np.asarray(state.shares) + self.mixture_rate * losses)
+        shares = project(shares + self.mixture_rate * losses)
         done = state.rounds + 1
         mean = {name: value + (params[name] - value) / done for name, value in state.mean.items()}
         if not (is_finite(params) and is_finite(mean)):
@@ -122,9 +115,7 @@ class AFL(GlobalModel[Mixture, Slope]):
 
 
 def project(point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the projection onto the simplex: the nearest point with non-negative entries that sum
-    to 1.
-    """
+    """Return the nearest point with non-negative entries that sum to 1."""
     # Subtracting a constant does not change the projection, and avoids cancellation.
     low = point - point.max()
     falling = np.sort(low)[::-1]

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import numpy as np
 import torch
@@ -42,9 +42,18 @@ CLAIMS: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 @dataclass(frozen=True)
+class Types:
+    """The four types an algorithm names."""
+
+    state: type[Any]
+    down: type[Message]
+    up: type[Message]
+    served: type[Message]
+
+
+@dataclass(frozen=True)
 class ClientModel:
-    """The model a client predicts with: weights or a mask, possibly another one for the rows of
-    some groups.
+    """The weights or mask a client predicts with; for the rows of some groups, maybe another one.
 
     Clients that share the same object and the same test examples are evaluated once.
     """
@@ -104,18 +113,23 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
 
     section: ClassVar[str] = "algorithm"
     title: ClassVar[str]  # the name in tables and charts; default: that of the class
-    paper: ClassVar[str] = ""  # where the algorithm was published
     # The policy that draws clients, unless the experiment names one.
     participation: ClassVar[Participation] = Uniform()
 
     trains_scores: ClassVar[bool] = False  # at learner.score_rate; otherwise weights
     weighs_losses: ClassVar[bool] = True  # a high loss gains weight, so that of a liar is cut
 
+    # The four types, as far as base classes name them.
+    _named: ClassVar[tuple[Any, ...]] = (State, Down, Up, Served)  # type: ignore[misc]
+
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        for name, value in (("title", cls.__name__), ("paper", "")):
-            if name not in vars(cls):
-                setattr(cls, name, value)
+        if "title" not in vars(cls):
+            cls.title = cls.__name__
+        for base in vars(cls).get("__orig_bases__", ()):
+            parameters = getattr(get_origin(base), "__parameters__", ())
+            given = dict(zip(parameters, get_args(base), strict=False))
+            cls._named = tuple(given.get(kind, kind) for kind in cls._named)
 
     # On the server.
 
@@ -157,11 +171,9 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
         return reply
 
     def origin(self, sent: Down, reply: Up) -> Params | None:
-        """Return the weights that the update in a reply is measured from, to find updates that are
-        far too large.
+        """Return the weights that an update is measured from, to find those that are too large.
 
-        Empty: the reply holds the update itself, such as a gradient. None: updates are not
-        measured.
+        Empty: the reply holds the update itself, such as a gradient. None: not measured.
         """
         return None
 
@@ -201,33 +213,14 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
         return self.model_for(self.serve(state, [client.id])[client.id], client, learner)
 
 
-@dataclass(frozen=True)
-class Types:
-    """The four types an algorithm names."""
-
-    state: type[Any]
-    down: type[Message]
-    up: type[Message]
-    served: type[Message]
-
-
 def types_of(
     algorithm: Algorithm[Any, Any, Any, Any] | type[Algorithm[Any, Any, Any, Any]],
 ) -> Types:
-    """Return the types in `Algorithm[State, Down, Up, Served]`, also where base classes fill in
-    some of them.
-    """
-    cls = algorithm if isinstance(algorithm, type) else type(algorithm)
-    known: dict[Any, Any] = {}
-    for parent in cls.__mro__:
-        for base in vars(parent).get("__orig_bases__", ()):
-            origin = get_origin(base)
-            if isinstance(origin, type) and issubclass(origin, Algorithm):
-                named = [known.get(kind, kind) for kind in get_args(base)]
-                known |= dict(zip(getattr(origin, "__parameters__", ()), named, strict=False))
-    state, *messages = (known.get(kind, kind) for kind in (State, Down, Up, Served))
-    kinds = [isinstance(kind, type) and issubclass(kind, Message) for kind in messages]
-    if not isinstance(state, type) or not all(kinds):
+    """Return the types that an algorithm names, or raise `ConfigError` if it does not."""
+    state, *messages = algorithm._named
+    sendable = [isinstance(kind, type) and issubclass(kind, Message) for kind in messages]
+    if not isinstance(state, type) or not all(sendable):
+        cls = algorithm if isinstance(algorithm, type) else type(algorithm)
         raise ConfigError(
             f"{cls.__name__} does not name its types: derive it from Algorithm[State, Down, Up, "
             "Served], of which the last three are messages, or from an algorithm that does"
@@ -235,14 +228,14 @@ def types_of(
     return Types(state, *messages)
 
 
-class HasParams(Protocol):
-    """A state with one dense model."""
+@dataclass(frozen=True)
+class Shared:
+    """One model for all clients."""
 
-    @property
-    def params(self) -> Params: ...
+    params: Params
 
 
-ModelState = TypeVar("ModelState", bound=HasParams)
+ModelState = TypeVar("ModelState", bound=Shared)
 
 
 @dataclass(frozen=True)
@@ -262,10 +255,10 @@ class Dense(Algorithm[State, Down, Up, Served]):
         learner: Learner,
         group: GroupId | None = None,
     ) -> ClientModels:
-        """Return the models a client is served, by view; with fine-tuning, a copy of the first one
-        that it trained on its own data comes before them, as the view `own`.
+        """Return the models a client is served, by view.
 
-        Where a client has no labelled training rows, that copy is not trained.
+        With fine-tuning, the first view is `own`: a copy of the first model, trained on the
+        client's own data if it has labelled training rows.
         """
         views = {name: ClientModel(params) for name, params in served.items()}
         if self.finetune_epochs:
@@ -281,7 +274,7 @@ class Dense(Algorithm[State, Down, Up, Served]):
 class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
     """A base for algorithms that train one dense model for all clients.
 
-    The state holds it as its first field, `params`.
+    The state derives from `Shared` or has its first field, `params`.
 
     A subclass writes `train` and `aggregate`, and `start` if its state has other fields without
     defaults. Replies hold trained weights; where they hold a gradient or a difference, `origin`
@@ -327,8 +320,9 @@ class GradedModel(GlobalModel[ModelState, Graded]):
         return Graded(learner.fit(message.params, client.train), loss)
 
 
-def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
+def average(models: Sequence[Params], weights: Sequence[float] | None = None) -> Params:
     """Return the weighted mean of models, summed in double precision in the order given."""
+    weights = [1] * len(models) if weights is None else weights
     total = float(sum(weights))
     mean: Params = {}
     for name in models[0]:
@@ -345,9 +339,7 @@ def is_finite(params: Params) -> bool:
 
 
 def require_finite(params: Params) -> Params:
-    """Return the weights, or raise `DataError` if any is not finite, so that a client never stores
-    a diverged model.
-    """
+    """Return the weights, or raise `DataError`: a client must never store a diverged model."""
     if not is_finite(params):
         raise diverged("weights")
     return params
@@ -388,10 +380,10 @@ def norm(vector: Vector) -> float:
     return float(np.sqrt(dot(vector, vector)))
 
 
-def combined(weighted: Sequence[tuple[float, AnyVector]]) -> Vector:
-    """Return the weighted mean of vectors, given pairs of weight and vector."""
-    total = sum(weight for weight, _ in weighted)
-    average = np.zeros(len(weighted[0][1]))
-    for weight, vector in weighted:
-        average += weight / total * vector
-    return average
+def mean(vectors: Sequence[AnyVector], weights: Sequence[float] | None = None) -> Vector:
+    """Return the weighted mean of vectors, summed in double precision in the order given."""
+    weights = [1] * len(vectors) if weights is None else weights
+    total = np.zeros(len(vectors[0]))
+    for weight, vector in zip(weights, vectors, strict=True):
+        total += weight / sum(weights) * vector
+    return total

@@ -1,18 +1,16 @@
-"""Ditto: each client keeps a personal model, kept close to the global one.
-
-Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm
-1 with FedAvg for the global model. Departures: the personal model is trained for as many epochs as
-the global one; lambda is the same for all clients, not the best of several values on each client's
-validation data.
+"""Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021,
+Algorithm 1 with FedAvg for the global model. Departures: the personal model is trained for as many
+epochs as the global one; lambda is the same for all clients, not the best of several values on each
+client's validation data.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import ClientModel, ClientModels, require_finite
-from e2fl.algorithms.fedavg import FedAvg, Shared, Update
+from e2fl.algorithms.base import ClientModel, ClientModels, Shared, require_finite
+from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.construct import Limits
 from e2fl.data.federated import Client
 from e2fl.learning import Learner
@@ -22,9 +20,6 @@ from e2fl.wire import Weights
 @dataclass(frozen=True)
 class Ditto(FedAvg):
     """Ditto: each client keeps a personal model, kept close to the global one."""
-
-    title: ClassVar[str] = "Ditto"
-    paper: ClassVar[str] = "Li et al., ICML 2021"
 
     finetune_epochs: int = field(default=0, init=False)  # its models are personal already
     # The personal model diverges if learning rate times proximal is well above 1, because each step

@@ -1,10 +1,5 @@
-"""E2FL: clients send rankings of edges.
-
-The server votes inside each group, then once across the groups.
-
-Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning". With one group it is FRL
-(Mozaffari et al., "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist
-Poisoning Attacks", USENIX Security 2023).
+"""Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning", arXiv 2205.10454. With
+one group it is FRL (`frl.py`).
 
 Departures, all where the paper is silent: ties go to the lower edge number; the mask and the
 ranking are decided by the same non-negative initial scores; the setting `absent` decides how a
@@ -17,12 +12,13 @@ the paper's algorithm.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, cast
+from functools import partial
+from typing import Annotated, Literal, cast
 
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, Election
-from e2fl.algorithms.readings import AnyModel, Known, Reading, Sent, WeightReading, shapes_of
+from e2fl.algorithms.readings import AnyModel, Groups, Known, Reading, Sent, WeightReading, known_of
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
@@ -40,35 +36,24 @@ from e2fl.rankings.messages import (
     CodedBallots,
     RankedBallots,
 )
-from e2fl.rankings.order import Ranking, Table, median_of, table_of
+from e2fl.rankings.order import Ranking, median_of
 from e2fl.rankings.votes import Borda, Vote, elect, name_of, share_of
 
 WEIGHT = Limits(least=0, most=1000)  # of a ranking in a vote, relative to a ballot
 
 
 @dataclass(frozen=True)
-class Rankings:
+class Rankings(Known):
     """The state of the server after a round."""
 
     global_ranking: Ranking
     groups: dict[GroupId, Ranking]  # the latest ranking of every group that has voted
     membership: Membership
-    keep: float
-    shapes: dict[str, tuple[int, ...]]
-    # The initial ranking, if what is sent is coded.
-    initial: Ranking = field(default_factory=dict)
     # The elected global ranking, if clients get it rounded.
     unrounded: Ranking = field(default_factory=dict)
     # With smoothing, what is served instead of the latest rankings: averages over rounds.
     smooth_groups: dict[GroupId, Ranking] = field(default_factory=dict)
     smooth_global: Ranking = field(default_factory=dict)
-    # Where rankings are read as weights.
-    table: Table = field(default_factory=dict)
-
-    @property
-    def known(self) -> Known:
-        """What clients know of the model as well."""
-        return Known(self.initial, self.shapes, self.keep, self.table)
 
     def ranking_of(self, group: GroupId, rankings: Mapping[GroupId, Ranking]) -> Ranking:
         """Return the ranking of a group; before it has voted, its start, or the global ranking."""
@@ -81,9 +66,6 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
     The server votes inside each group, then once across the groups.
     """
-
-    title: ClassVar[str] = "E2FL"
-    paper: ClassVar[str] = "Mozaffari and Houmansadr, arXiv 2205.10454"
 
     grouping: Annotated[Grouping, Doc("how clients find their group")] = field(
         default_factory=KnownGroups
@@ -155,19 +137,21 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     # On the server.
 
     def start(self, model: Model, population: Population, seed: int) -> Rankings:
-        ranking, shapes = model.supernet(seed).ranking, shapes_of(model.spec)
+        ranking = model.supernet(seed).ranking
         begun = self.grouping.begin(model, population, seed)
         membership = expect(begun, Membership, self.grouping, "begin")
-        table = {} if self.trains_scores else table_of(model.initial_weights(seed))
-        state = Rankings(ranking, {}, membership, model.keep, shapes, table=table)
-        exact = self.read(state.known).replies is Ballots and not self.own_vote
+        known = known_of(model, {} if self.trains_scores else model.initial_weights(seed))
+        state = Rankings(ranking, {}, membership, **vars(known))
+        exact = self.read(state).replies is Ballots and not self.own_vote
         return state if exact else replace(state, initial=ranking)
 
     def ask(
         self, state: Rankings, population: Population, round_number: int, last: int, draw: Draw
     ) -> Ask:
-        preparation = self.grouping.acting(state.membership).ask(state.membership, population)
-        return preparation or Ask(draw(self.clients_per_round))
+        layers = self.grouping.acting(state.membership).ask_layers(state.membership)
+        if layers is None:
+            return Ask(draw(self.clients_per_round))
+        return Ask(population.ids, layers=layers, kind="prepare")
 
     def broadcast(
         self, state: Rankings, clients: Sequence[ClientId]
@@ -180,13 +164,13 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         }
         late = {client: grouping.is_late(state.membership, client) for client in clients}
         starts = {False: state.global_ranking, True: state.membership.origin}
-        reading = self.read(state.known)
+        reading = self.read(state)
         messages = {kind: reading.invitation(starts[kind], groups) for kind in {*late.values()}}
         return {client: messages[kind] for client, kind in late.items()}
 
     def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
         """Return the ballots of a reply, decoded against the ranking that its client was sent."""
-        expected = self.read(state.known).replies
+        expected = self.read(state).replies
         if type(reply) is not expected:
             raise WireError(f"a reply is {type(reply).__name__}; {expected.__name__} is expected")
         ballots = cast(Ballots | CodedBallots, reply)
@@ -201,7 +185,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         start, base = state.global_ranking, state.unrounded or state.global_ranking
         if grouping.is_late(state.membership, client):
             start = base = state.membership.origin
-        reference = state.known.reference(start, base)
+        reference = state.reference(start, base)
         layers = grouping.ask_layers(state.membership)
         return reference if layers is None else reference.only(layers)
 
@@ -223,24 +207,19 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         global_ranking = elect(voters.values(), rule=self.vote)
         after = replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
         if not self.trains_scores:
-            in_time = [
-                cast(RankedBallots, reply)
+            tables = [
+                table
                 for client, reply in replies.items()
                 if not grouping.is_late(state.membership, client)
+                for table in cast(RankedBallots, reply).tables
             ]
-            tables = [table for reply in in_time for table in reply.tables]
             after = replace(after, table=median_of(tables))
         if self.downlink != Exact():  # clients train from the ranking as they decode it
-            rounded = self.downlink.rounded(global_ranking, state.known.origin)
+            rounded = self.downlink.rounded(global_ranking, state.origin)
             after = replace(after, global_ranking=rounded, unrounded=global_ranking)
         return self._smoothed(after, elected, global_ranking) if self.smoothing else after
 
-    def _voters(
-        self,
-        membership: Membership,
-        groups: dict[GroupId, Ranking],
-        elected: dict[GroupId, Ranking],
-    ) -> dict[GroupId, Ranking]:
+    def _voters(self, membership: Membership, groups: Groups, elected: Groups) -> Groups:
         """Return the rankings that vote across groups, one of each group."""
         if self.absent == "present_only":
             return elected
@@ -249,23 +228,19 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             return {group: ranking for group, ranking in groups.items() if group in alive}
         return groups
 
-    def _smoothed(
-        self, state: Rankings, elected: dict[GroupId, Ranking], global_ranking: Ranking
-    ) -> Rankings:
+    def _smoothed(self, state: Rankings, elected: Groups, global_ranking: Ranking) -> Rankings:
         """Return the state with these rankings averaged into those that are served."""
-
-        def averaged(ranking: Ranking, before: Ranking | None) -> Ranking:
-            return elect([ranking], before, self.smoothing, rule=self.vote)
-
-        smooth = {q: averaged(own, state.smooth_groups.get(q)) for q, own in elected.items()}
-        smooth_global = averaged(global_ranking, state.smooth_global or None)
+        averaged = partial(elect, weight=self.smoothing, rule=self.vote)
+        smooth = {q: averaged([own], state.smooth_groups.get(q)) for q, own in elected.items()}
         return replace(
-            state, smooth_groups=state.smooth_groups | smooth, smooth_global=smooth_global
+            state,
+            smooth_groups=state.smooth_groups | smooth,
+            smooth_global=averaged([global_ranking], state.smooth_global or None),
         )
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyMasks]:
         offers = {client: self.grouping.offer(state.membership, client) for client in clients}
-        latest, reading = state.groups | state.smooth_groups, self.read(state.known)
+        latest, reading = state.groups | state.smooth_groups, self.read(state)
         global_ranking = state.smooth_global or state.global_ranking
 
         def message(groups: tuple[GroupId, ...]) -> AnyMasks:
@@ -278,7 +253,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
     def describe(self, state: Rankings) -> Description:
         def models() -> dict[str, AnyModel]:
-            reading, latest = self.read(state.known), state.groups | state.smooth_groups
+            reading, latest = self.read(state), state.groups | state.smooth_groups
             named = {"global": state.smooth_global or state.global_ranking}
             named |= {f"group{group}": latest[group] for group in sorted(latest)}
             return {name: reading.model(ranking) for name, ranking in named.items()}
@@ -302,13 +277,10 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         }
 
         def ballots() -> Iterator[tuple[ClientId, GroupId, Ranking]]:
-            assignments = after.membership.assignments
             for client, reply in cast(Mapping[ClientId, Ballots], replies).items():
-                alone = len(reply.groups) == 1
-                for group, ranking in zip(reply.groups, reply.rankings, strict=True):
-                    own = assignments.get(client, group) if alone else group
-                    if not grouping.is_late(before.membership, client):
-                        yield client, own, ranking
+                if not grouping.is_late(before.membership, client):
+                    for group, ranking in grouping.ballots(after.membership, client, reply):
+                        yield client, group, ranking
 
         voters = self._voters(after.membership, after.groups, elected) if elected else {}
         weights = {"incumbents": self.incumbents, "smoothing": self.smoothing}
@@ -328,8 +300,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     def opened(self, message: AnyInvitation | AnyMasks, learner: Learner) -> Sent:
         """Return what a client is sent, decoded once for all clients that share the message."""
         if "sent" not in message.opened:
-            shapes, keep = shapes_of(learner.model.spec), learner.model.keep
-            known = Known(learner.supernet.ranking, shapes, keep)
+            known = replace(known_of(learner.model), initial=learner.supernet.ranking)
             message.opened["sent"] = self.read(known).opened(message)
         sent: Sent = message.opened["sent"]
         return sent
@@ -382,9 +353,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     def for_unseen(self, state: Rankings, client: Client, learner: Learner) -> ClientModels:
         def train(ranking: Ranking) -> Ranking:
             """Return the ballot for the clustering before round 1."""
-            table = {} if self.trains_scores else table_of(learner.initial)
-            reading = self.read(replace(state.known, table=table))
-            first = replace(learner, round_number=0)
+            known = known_of(learner.model, {} if self.trains_scores else learner.initial)
+            reading, first = self.read(known), replace(learner, round_number=0)
             return reading.ranked(reading.fit(ranking, client.train, first))[0]
 
         membership = self.grouping.place_unseen(state.membership, client, train)
@@ -392,9 +362,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
 
 def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
-    """Return what `Grouping.examples_by_group` returned if it is pairs of a group and examples, or
-    raise an error.
-    """
+    """Return pairs of group and examples; raise an error if a grouping did not return that."""
     pairs = expect(parts, list, grouping, "examples_by_group")
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Examples)):

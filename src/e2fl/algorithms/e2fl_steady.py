@@ -1,14 +1,12 @@
-"""E2FL steady, the recommended variant of E2FL: its participation policy and its default for
-`smoothing`.
-"""
+"""E2FL steady, the recommended variant of E2FL."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from typing_extensions import Doc
 
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.participation import ByGroup, Participation
+from e2fl.participation import ByGroup
 
 
 @dataclass(frozen=True)
@@ -21,8 +19,8 @@ class SteadyE2FL(E2FL):
     only one to three ballots. docs/paper/studies.md measures both.
     """
 
-    title: ClassVar[str] = "E2FL steady"
+    title = "E2FL steady"
 
     smoothing: Annotated[float, Doc("weight of the ranking served before; 0: the paper")] = 5.0
 
-    participation: ClassVar[Participation] = ByGroup()
+    participation = ByGroup()

@@ -1,9 +1,6 @@
-"""FairFed: clients whose local fairness is close to the global fairness get more weight in the
-mean.
-
-Ezzeldin et al., "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, Algorithm 1,
-with equal opportunity as the measure. Group 0 is the unprivileged one, group 1 the privileged one,
-class 1 the favourable outcome.
+"""Ezzeldin et al., "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, Algorithm
+1, with equal opportunity as the measure. Group 0 is the unprivileged one, group 1 the privileged
+one, class 1 the favourable outcome.
 
 Departures: negative weights count as 0 in the mean, but are kept as they are; a client whose local
 measure is undefined, because it has no favourable examples in a group, is judged by its accuracy,
@@ -19,13 +16,13 @@ two groups, clients are judged by their accuracy alone.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, average
+from e2fl.algorithms.base import Description, GlobalModel, Shared, average
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import WireError
@@ -51,10 +48,9 @@ class Counted(Message):
 
 
 @dataclass(frozen=True)
-class Weighted:
+class Weighted(Shared):
     """One model for all clients, and each client's weight before clipping."""
 
-    params: Params
     weights: dict[ClientId, float]
     # The equal opportunity difference of the previous model, over the clients that replied.
     gap: float | None
@@ -63,12 +59,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class FairFed(GlobalModel[Weighted, Counted]):
-    """FairFed: clients whose local fairness is close to the global fairness get more weight in the
-    mean.
-    """
-
-    title: ClassVar[str] = "FairFed"
-    paper: ClassVar[str] = "Ezzeldin et al., AAAI 2023"
+    """FairFed: clients whose local fairness is close to the global one get more weight."""
 
     beta: Annotated[float, Doc("step size of the weights; 0 is FedAvg"), Limits(least=0)] = 1.0
 
@@ -142,20 +133,17 @@ class FairFed(GlobalModel[Weighted, Counted]):
 
 def misfit(*, classes: int, groups: int) -> str:
     """Return how FairFed treats data it is not defined for; empty if it is defined."""
-    reasons = []
-    if classes != 2:
-        reasons.append(f"of {classes} classes only class 1 counts as favourable")
-    if groups > 2:
-        reasons.append(f"of {groups} groups only the first two are compared")
-    if groups < 2:
-        reasons.append("without groups clients are judged by accuracy alone")
-    text = f"fairfed is defined for two classes and two groups: {', and '.join(reasons)}"
-    return text if reasons else ""
+    reasons = {
+        f"of {classes} classes only class 1 counts as favourable": classes != 2,
+        f"of {groups} groups only the first two are compared": groups > 2,
+        "without groups clients are judged by accuracy alone": groups < 2,
+    }
+    wrong = ", and ".join(reason for reason, holds in reasons.items() if holds)
+    return f"fairfed is defined for two classes and two groups: {wrong}" if wrong else ""
 
 
 def distances_to_all(counted: Sequence[Counted]) -> tuple[Floats, float | None]:
-    """Return each client's distance to the global measure, and the global equal opportunity
-    difference where it is defined.
+    """Return each client's distance to the global measure, and the global difference if defined.
 
     The distance is one in fairness, or in accuracy where a difference is undefined.
     """

@@ -1,19 +1,17 @@
-"""FedAvg: clients train copies of one model, the server averages them.
-
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
-2017, Algorithm 1. No departures. `trim` is not in the paper: it takes the trimmed mean or the
-median of every weight, after Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018.
+"""McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+AISTATS 2017, Algorithm 1. No departures. `trim` is not in the paper: it takes the trimmed mean or
+the median of every weight, after Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, average
+from e2fl.algorithms.base import GlobalModel, Shared, average
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
@@ -30,18 +28,8 @@ class Update(Message):
 
 
 @dataclass(frozen=True)
-class Shared:
-    """One model for all clients."""
-
-    params: Params
-
-
-@dataclass(frozen=True)
 class FedAvg(GlobalModel[Shared, Update]):
     """FedAvg: clients train copies of one model, the server averages them."""
-
-    title: ClassVar[str] = "FedAvg"
-    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
 
     weighted: Annotated[
         bool, Doc("by the number of examples; false, or with trim: all clients count the same")
@@ -64,9 +52,7 @@ class FedAvg(GlobalModel[Shared, Update]):
 
 
 def trimmed_mean(models: Sequence[Params], trim: float) -> Params:
-    """Return the mean of every weight without this share of its values at each end; 0.5: the
-    median.
-    """
+    """Return the mean of every weight without this share at each end; 0.5: the median."""
     cut = min(int(trim * len(models) + 1e-9), (len(models) - 1) // 2)
     mean: Params = {}
     for name in models[0]:

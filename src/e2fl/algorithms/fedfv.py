@@ -1,6 +1,4 @@
-"""FedFV: conflicts between the clients' updates are removed before they are averaged.
-
-Wang et al., "Federated Learning with Fair Averaging", IJCAI 2021, Algorithms 1 to 3. Updates
+"""Wang et al., "Federated Learning with Fair Averaging", IJCAI 2021, Algorithms 1 to 3. Updates
 conflict if their inner product is negative. Clients are put in rising order of loss; all but the
 share `alpha` with the highest loss have their update projected off each conflicting one, in that
 order. The mean is then projected off the conflicting updates of clients of the last `tau` rounds
@@ -13,35 +11,33 @@ where 1 / `alpha` is not a whole number, it may keep one client fewer as it is.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import (
-    AnyVector,
     Graded,
     GradedModel,
+    Shared,
     Vector,
-    combined,
     dot,
     flat,
+    mean,
     norm,
     step,
 )
 from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
-from e2fl.models import Params
 
 
 @dataclass(frozen=True)
-class Remembered:
+class Remembered(Shared):
     """One model for all clients, and the updates of the last rounds, oldest first."""
 
-    params: Params
     recent: tuple[dict[ClientId, NDArray[np.float32]], ...] = ()
 
 
@@ -49,9 +45,7 @@ class Remembered:
 class FedFV(GradedModel[Remembered]):
     """FedFV: conflicts between the clients' updates are removed before they are averaged."""
 
-    title: ClassVar[str] = "FedFV"
-    paper: ClassVar[str] = "Wang et al., IJCAI 2021"
-    weighs_losses: ClassVar[bool] = False  # they decide an order
+    weighs_losses = False  # they decide an order
 
     alpha: Annotated[
         float,
@@ -83,14 +77,9 @@ class FedFV(GradedModel[Remembered]):
             conflicts = [update for update in past.values() if dot(moved, update) < 0]
             moved = without_conflicts(moved, [mean(conflicts)] if conflicts else [])
         if (size := norm(moved)) > 0:
-            moved *= norm(mean(updates.values())) / size
+            moved *= norm(mean(list(updates.values()))) / size
         recent.append({client: update.astype(np.float32) for client, update in updates.items()})
         return Remembered(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
-
-
-def mean(vectors: Iterable[AnyVector]) -> Vector:
-    """Return the plain mean of vectors."""
-    return combined([(1.0, vector) for vector in vectors])
 
 
 def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:

@@ -1,6 +1,4 @@
-"""FedMGDA+: a step along which no client of the round gets worse, as far as there is one.
-
-Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE Transactions on Network
+"""Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE Transactions on Network
 Science and Engineering 2022, Algorithm 1. Updates are scaled to norm 1; the step is the point of
 least norm among their means with weights that differ from the even ones by at most `deviation`.
 Departures: the server's rate is constant, not decayed; an update of norm 0 has no direction and is
@@ -10,15 +8,14 @@ of FedMGDA+ as its source; there `deviation` is 1 by default, in FLGo 0.1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, minimize
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, combined, dot, flat, norm, step
-from e2fl.algorithms.fedavg import Shared
+from e2fl.algorithms.base import GlobalModel, Shared, dot, flat, mean, norm, step
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
@@ -29,8 +26,7 @@ from e2fl.wire import Weights
 class FedMGDA(GlobalModel[Shared, Weights]):
     """FedMGDA+: a step along which no client of the round gets worse, as far as there is one."""
 
-    title: ClassVar[str] = "FedMGDA+"
-    paper: ClassVar[str] = "Hu et al., TNSE 2022"
+    title = "FedMGDA+"
 
     deviation: Annotated[
         float,
@@ -52,13 +48,14 @@ class FedMGDA(GlobalModel[Shared, Weights]):
             return state
         products = np.array([[dot(one, other) for other in units] for one in units])
         weights = least_norm(products, self.deviation)
-        moved = combined(list(zip(weights.tolist(), units, strict=True)))
+        moved = mean(units, weights.tolist())
         return Shared(step(state.params, self.server_rate * moved))
 
 
 def least_norm(products: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """Return the weights of the point of least norm in the hull of vectors with these inner
-    products; no weight is further than `deviation` from the even one.
+    """Return weights, at most `deviation` from even ones, of the mean of vectors of least norm.
+
+    products: of each vector with each.
     """
     even = 1 / len(products)
     low, high = max(0.0, even - deviation), min(1.0, even + deviation)

@@ -1,11 +1,8 @@
-"""FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one bit
-per edge.
-
-Isik et al., "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023. The
-weights are those of the frozen supernetwork. A client turns the global probabilities into scores
-(their logits), trains the scores with a newly drawn mask in every step (the gradient passes through
-the draw unchanged), and sends one mask. The server counts masks in a Beta distribution for each
-edge and resets it after as many rounds as it takes to ask every client once.
+"""Isik et al., "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023.
+The weights are those of the frozen supernetwork. A client turns the global probabilities into
+scores (their logits), trains the scores with a newly drawn mask in every step (the gradient passes
+through the draw unchanged), and sends one mask. The server counts masks in a Beta distribution for
+each edge and resets it after as many rounds as it takes to ask every client once.
 
 Departures: the global probability is the mean of the Beta distribution, not its mode, so that it is
 never 0 or 1, where the score would be infinite; all probabilities start at 1/2; scores are trained
@@ -21,7 +18,7 @@ figure favours FedPM.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -70,12 +67,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
-    """FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one
-    bit per edge.
-    """
-
-    title: ClassVar[str] = "FedPM"
-    paper: ClassVar[str] = "Isik et al., ICLR 2023"
+    """FedPM: clients train probabilities of keeping edges and send a mask drawn from them."""
 
     reset: Annotated[
         int | None,
@@ -83,7 +75,7 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
         Limits(least=1),
     ] = None
 
-    trains_scores: ClassVar[bool] = True
+    trains_scores = True
 
     # On the server.
 

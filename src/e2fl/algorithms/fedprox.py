@@ -1,12 +1,10 @@
-"""FedProx: FedAvg with local models that are kept close to the global one.
-
-Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2. Departures:
-every client trains for the same number of epochs, so there are no stragglers with partial work;
-clients are drawn uniformly, and models are averaged by examples as in FedAvg.
+"""Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2.
+Departures: every client trains for the same number of epochs, so there are no stragglers with
+partial work; clients are drawn uniformly, and models are averaged by examples as in FedAvg.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from typing_extensions import Doc
 
@@ -20,9 +18,6 @@ from e2fl.wire import Weights
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     """FedProx: FedAvg with local models that are kept close to the global one."""
-
-    title: ClassVar[str] = "FedProx"
-    paper: ClassVar[str] = "Li et al., MLSys 2020"
 
     proximal: Annotated[
         float,

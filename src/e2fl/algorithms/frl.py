@@ -1,11 +1,9 @@
-"""FRL: E2FL with all clients in one group.
-
-Mozaffari et al., "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist
+"""Mozaffari et al., "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist
 Poisoning Attacks", USENIX Security 2023. Departures: those of E2FL.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.grouping import Grouping, OneGroup
@@ -14,9 +12,6 @@ from e2fl.grouping import Grouping, OneGroup
 @dataclass(frozen=True)
 class FRL(E2FL):
     """E2FL with all clients in one group: a single flat vote."""
-
-    title: ClassVar[str] = "FRL"
-    paper: ClassVar[str] = "Mozaffari et al., USENIX Security 2023"
 
     grouping: Grouping = field(default_factory=OneGroup, init=False)
     absent: Literal["carry_forward"] = field(default="carry_forward", init=False)

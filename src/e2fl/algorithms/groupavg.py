@@ -1,14 +1,12 @@
-"""GroupAvg: E2FL's two levels with means of weights in place of votes on rankings.
-
-The models of a round are averaged inside each group, then the groups' averages, each counting once;
-everybody trains from that mean, and a client is served the average of its group. No paper: the
-ablation that shows what rankings add. As in E2FL, a group without replies keeps its last average.
-The grouping must not cluster rankings.
+"""The models of a round are averaged inside each group, then the groups' averages, each counting
+once; everybody trains from that mean, and a client is served the average of its group. No paper:
+the ablation that shows what rankings add. As in E2FL, a group without replies keeps its last
+average. The grouping must not cluster rankings.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from typing_extensions import Doc
 
@@ -67,9 +65,6 @@ class Averages:
 class GroupAvg(Dense[Averages, Models, Member, Models]):
     """GroupAvg: E2FL's two levels with means of weights in place of votes on rankings."""
 
-    title: ClassVar[str] = "GroupAvg"
-    paper: ClassVar[str] = "an ablation of E2FL, arXiv 2205.10454"
-
     grouping: Grouping = field(default_factory=KnownGroups)
     smoothing: Annotated[
         float,
@@ -79,7 +74,7 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
 
     def start(self, model: Model, population: Population, seed: int) -> Averages:
         membership = self.grouping.begin(model, population, seed)
-        if self.grouping.acting(membership).ask(membership, population):
+        if self.grouping.acting(membership).ask_layers(membership) is not None:
             raise ConfigError("groupavg sends no rankings that its grouping could cluster")
         if not membership.found and len(membership.assignments) < len(population):
             raise ConfigError("groupavg needs clients that declare a group; use lowest_loss")
@@ -107,7 +102,7 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
     def aggregate(self, state: Averages, replies: Mapping[ClientId, Member]) -> Averages:
         grouping: Any = self.grouping  # it sorts what members send, of any kind
         membership, by_group = grouping.sort(state.membership, replies)
-        averages = {group: mean(models) for group, models in by_group.items()}
+        averages = {group: average(models) for group, models in by_group.items()}
         groups = dict(sorted((state.groups | averages).items()))
         smooth = {
             group: average([new, state.smooth.get(group, new)], [1, self.smoothing])
@@ -115,7 +110,7 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         }
         return replace(
             state,
-            params=mean(list(groups.values())),
+            params=average(list(groups.values())),
             groups=groups,
             membership=membership,
             smooth=state.smooth | smooth if self.smoothing else {},
@@ -147,8 +142,3 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         if own is not None:
             views["group"] = message.models[message.groups.index(own)]
         return self.client_models(views, client, learner, own)
-
-
-def mean(models: Sequence[Params]) -> Params:
-    """Return the plain mean of models."""
-    return average(models, [1] * len(models))

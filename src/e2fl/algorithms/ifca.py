@@ -1,15 +1,13 @@
-"""IFCA: one model for each group; a client trains the one that fits its data best.
-
-Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1,
-with model averaging (the paper's option II, the default here) or gradient averaging (option I). The
-groups' models start from different random weights. Departures: there is one start, where the
+"""Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm
+1, with model averaging (the paper's option II, the default here) or gradient averaging (option I).
+The groups' models start from different random weights. Departures: there is one start, where the
 authors try several and keep the best; `oracle_groups` sends each client only the model of the group
 it declares, which is federated averaging within every group.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
@@ -36,9 +34,7 @@ class Choice(Message):
 
 @dataclass(frozen=True)
 class Chosen(Message):
-    """The chosen group, the loss of its model, and the trained model, or the gradient and the step
-    size.
-    """
+    """The chosen group, the loss of its model, and the trained model or its gradient and rate."""
 
     params: Params
     group: int
@@ -60,9 +56,6 @@ class Groups:
 @dataclass(frozen=True)
 class IFCA(Dense[Groups, Choice, Chosen, Choice]):
     """IFCA: one model for each group; a client trains the one that fits its data best."""
-
-    title: ClassVar[str] = "IFCA"
-    paper: ClassVar[str] = "Ghosh et al., NeurIPS 2020"
 
     groups: Annotated[int | None, Doc("how many; default: as many as the data declares")] = None
     averaging: Annotated[
@@ -115,16 +108,14 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
         return sent.models[sent.groups.index(reply.group)] if reply.group in sent.groups else None
 
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
-        by_group: dict[GroupId, list[Chosen]] = {}
-        for reply in replies.values():
-            by_group.setdefault(reply.group, []).append(reply)
-        models = list(state.current.models)
-        for group, members in by_group.items():  # a group that no client chose stays unchanged
-            models[group] = self._merged(models[group], members, len(replies))
-        counts = tuple(len(by_group.get(group, ())) for group in range(len(models)))
+        groups, models = state.current.groups, []
+        members = [[reply for reply in replies.values() if reply.group == q] for q in groups]
+        for model, own in zip(state.current.models, members, strict=True):
+            models.append(self._merged(model, own, len(replies)) if own else model)
+        counts = tuple(map(len, members))
         chosen = {client: reply.group for client, reply in replies.items()}
         return Groups(
-            replace(state.current, models=tuple(models)),
+            Choice(groups, tuple(models)),
             counts,
             tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
             state.assigned if self.oracle_groups else state.assigned | chosen,

@@ -1,6 +1,4 @@
-"""Local: each client trains alone, on its own data only.
-
-The baseline that shows which clients gain from a federation at all. Every client starts from the
+"""The baseline that shows which clients gain from a federation at all. Every client starts from the
 same initial weights and trains once, for `epochs` epochs. Clients take turns in blocks of
 `clients_per_round`, so a run has as many rounds as there are blocks: the setting `rounds` does not
 apply, and `epochs` is the training budget of a client. Nor does `participation` apply, since
@@ -10,7 +8,7 @@ training alone needs no server.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from typing_extensions import Doc
 
@@ -31,8 +29,6 @@ class Alone:
 @dataclass(frozen=True)
 class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
     """Local: each client trains alone, on its own data only."""
-
-    title: ClassVar[str] = "Local"
 
     epochs: Annotated[int, Doc("of each client, in its single training"), Limits(least=1)] = 50
 

@@ -1,15 +1,12 @@
-"""PropFair: FedAvg with a local loss that weighs relative gains of clients, not absolute ones.
-
-Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023, Algorithm 1. Every batch
+"""Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023, Algorithm 1. Every batch
 minimises -log(1 - loss / M), so that a client with a high loss has a larger gradient; where M -
 loss is below a threshold, loss / M in its place, which keeps the logarithm defined. Departures:
-clients are drawn uniformly, and the training loss in the history is the one that is minimised.
-The loss was checked against the authors' code; its second form near M, loss / threshold, is left
-out.
+clients are drawn uniformly, and the training loss in the history is the one that is minimised. The
+loss was checked against the authors' code; its second form near M, loss / threshold, is left out.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -27,12 +24,7 @@ THRESHOLD = 0.2  # epsilon in the paper
 
 @dataclass(frozen=True)
 class PropFair(FedAvg):
-    """PropFair: FedAvg with a local loss that weighs relative gains of clients, not absolute
-    ones.
-    """
-
-    title: ClassVar[str] = "PropFair"
-    paper: ClassVar[str] = "Zhang et al., TMLR 2023"
+    """PropFair: FedAvg with a local loss that weighs relative gains of clients."""
 
     baseline: Annotated[
         float,

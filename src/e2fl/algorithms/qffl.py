@@ -1,6 +1,4 @@
-"""q-FFL: clients with a high loss get more weight, so that accuracy is spread more evenly.
-
-Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, Algorithm 2 (q-FedAvg).
+"""Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, Algorithm 2 (q-FedAvg).
 Departures: clients are drawn uniformly, as in every other algorithm here, not in proportion to
 their examples; a tiny constant keeps a loss of 0 from being raised to a negative power; a step that
 is not finite is skipped and counted.
@@ -9,12 +7,12 @@ is not finite is skipped and counted.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, is_finite, squared_norm
+from e2fl.algorithms.base import Description, GlobalModel, Shared, is_finite, squared_norm
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
@@ -34,10 +32,9 @@ class Step(Message):
 
 
 @dataclass(frozen=True)
-class Stepped:
+class Stepped(Shared):
     """One model for all clients, and how many steps were skipped."""
 
-    params: Params
     skipped: int = 0
 
 
@@ -45,8 +42,7 @@ class Stepped:
 class QFFL(GlobalModel[Stepped, Step]):
     """q-FFL: clients with a high loss get more weight, so that accuracy is spread more evenly."""
 
-    title: ClassVar[str] = "q-FFL"
-    paper: ClassVar[str] = "Li et al., ICLR 2020"
+    title = "q-FFL"
 
     q: Annotated[
         float,

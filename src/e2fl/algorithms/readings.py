@@ -17,7 +17,7 @@ from e2fl.algorithms.base import average, require_finite
 from e2fl.data.federated import Examples, GroupId
 from e2fl.learning import Learner
 from e2fl.learning.learner import Meter
-from e2fl.models import ModelSpec, Params
+from e2fl.models import Model, Params
 from e2fl.rankings.ballots import Ballot, Exact, Reference
 from e2fl.rankings.messages import (
     AnyBallots,
@@ -38,18 +38,18 @@ from e2fl.rankings.votes import Vote, elect
 
 FOLDS = 5  # one fifth of a client's training rows decides between weights of its own vote
 
-Shapes = dict[str, tuple[int, ...]]
 Groups = Mapping[GroupId, Ranking]
 AnyModel = Any  # a mask or weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Known:
     """What the server and its clients know of the model."""
 
-    initial: Ranking  # what is sent is coded against it; both compute it from the seed
-    shapes: Shapes
     keep: float
+    shapes: dict[str, tuple[int, ...]]
+    # What is sent is coded against this ranking, which both compute from the seed.
+    initial: Ranking = field(default_factory=dict)
     table: Table = field(default_factory=dict)  # where rankings are read as weights
 
     def reference(self, ranking: Ranking, base: Ranking | None = None) -> Reference:
@@ -224,6 +224,7 @@ class WeightReading(Reading):
         return average([self.model(ranking), own], [1, weight])
 
 
-def shapes_of(model: ModelSpec) -> Shapes:
-    """Return the shape of every layer."""
-    return {layer.name: layer.shape for layer in model.layers}
+def known_of(model: Model, weights: Params | None = None) -> Known:
+    """Return what is known of a model before the first round. weights: for a table of them."""
+    shapes = {layer.name: layer.shape for layer in model.spec.layers}
+    return Known(keep=model.keep, shapes=shapes, table=table_of(weights or {}))

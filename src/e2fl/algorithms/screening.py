@@ -31,9 +31,7 @@ LOW_LOSS = 0.01  # a gradient is compared as if its loss were at least this
 
 
 def capped(reply: Any, most: int) -> tuple[Message, str]:
-    """Return the reply with its field `examples` at most `most`, and what was changed; 0: no limit
-    is known.
-    """
+    """Return the reply, claiming at most so many examples, and what was changed; 0: no limit."""
     claimed = getattr(reply, "examples", None)
     if not most or not isinstance(claimed, int) or claimed <= most:
         return reply, ""
@@ -68,44 +66,54 @@ def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None
     return Size(update, sent_norm, loss, is_gradient=not origin)
 
 
-def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, float]:
-    """Return the clients with an update above `limit` times the typical one.
+@dataclass(frozen=True)
+class Clip:
+    """How a reply is reduced, and why."""
 
-    The value is the factor that brings the update down to the smallest one that is left.
+    factor: float  # its update is divided by this
+    loss: float  # it claims at most this
+    reason: str
+
+
+def clips_of(
+    sizes: Mapping[ClientId, Size], limit: float, *, weighs_losses: bool = True
+) -> dict[ClientId, Clip]:
+    """Return the clips of replies with an update, or a loss, above `limit` times the typical one.
+
+    An update is brought down to the smallest one that is left.
     """
-    sent = max((size.sent for size in sizes.values()), default=0.0)
+    if not limit or not sizes:
+        return {}
     updates = [size.update for size in sizes.values()]
-    median = statistics.median(updates) if len(updates) >= FEW else sent
+    few = len(sizes) < FEW
+    median = max(size.sent for size in sizes.values()) if few else statistics.median(updates)
     weights = max((size.sent for size in sizes.values() if not size.is_gradient), default=0.0)
     typical = max(median, SMALLEST * weights)
-    if not limit or not typical:
-        return {}
-    left = [update for update in updates if 0 < update <= limit * typical]
-    smallest = min(left, default=typical)
-    return {
-        client: size.update / smallest
-        for client, size in sizes.items()
-        if size.update > limit * typical
-    }
+    smallest = min((update for update in updates if 0 < update <= limit * typical), default=typical)
+    loss = statistics.median(size.loss for size in sizes.values())
+    loud = math.inf if few or not weighs_losses else limit * max(loss, HIGH_LOSS)
+    most_loss = loss if weighs_losses else math.inf
+    clips = {}
+    for client, size in sizes.items():
+        if size.update > limit * typical > 0:
+            factor = size.update / smallest
+            reason = f"its update is {factor:.3g} times the smallest of the round"
+            clips[client] = Clip(factor, most_loss, reason)
+        elif size.loss > loud:
+            reason = f"claims a loss of {size.loss:.3g}, counted as {loss:.3g}"
+            clips[client] = Clip(1.0, most_loss, reason)
+    return clips
 
 
-def overstated(sizes: Mapping[ClientId, Size], limit: float) -> list[ClientId]:
-    """Return the clients that claim a loss above `limit` times the median, or times a high one."""
-    if not limit or len(sizes) < FEW:
-        return []
-    median = statistics.median(size.loss for size in sizes.values())
-    return [client for client, size in sizes.items() if size.loss > limit * max(median, HIGH_LOSS)]
-
-
-def scaled_down(reply: Any, origin: Params, factor: float, most_loss: float) -> Message:
-    """Return the reply with its update divided by `factor`, and a loss of at most `most_loss`."""
+def clipped(reply: Any, origin: Params, clip: Clip) -> Message:
+    """Return the reply with its update and its loss reduced."""
     field = reply.weights_field()
     weights: Params = {}
     for name, value in getattr(reply, field).items():
         start = origin[name].double() if origin else 0.0
-        weights[name] = (start + (value.double() - start) / factor).float()
+        weights[name] = (start + (value.double() - start) / clip.factor).float()
     changed: dict[str, Any] = {field: weights}
     if hasattr(reply, "loss"):
-        changed["loss"] = min(reply.loss, most_loss)
-    scaled: Message = replace(reply, **changed)
-    return scaled
+        changed["loss"] = min(reply.loss, clip.loss)
+    reduced: Message = replace(reply, **changed)
+    return reduced

@@ -1,6 +1,4 @@
-"""TERM: the mean of the clients' models, tilted towards those with a high loss.
-
-Li et al., "Tilted Empirical Risk Minimization", ICLR 2021; here the tilt is over clients, once a
+"""Li et al., "Tilted Empirical Risk Minimization", ICLR 2021; here the tilt is over clients, once a
 round. Departure: the paper tilts gradients; this tilts whole local updates, as federated averaging
 does.
 """
@@ -8,12 +6,11 @@ does.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Graded, GradedModel, average
-from e2fl.algorithms.fedavg import Shared
+from e2fl.algorithms.base import Graded, GradedModel, Shared, average
 from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
 from e2fl.errors import WireError
@@ -22,9 +19,6 @@ from e2fl.errors import WireError
 @dataclass(frozen=True)
 class TERM(GradedModel[Shared]):
     """TERM: the mean of the clients' models, tilted towards those with a high loss."""
-
-    title: ClassVar[str] = "TERM"
-    paper: ClassVar[str] = "Li et al., ICLR 2021"
 
     tilt: Annotated[
         float,

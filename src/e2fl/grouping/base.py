@@ -7,7 +7,7 @@ which group's subnetwork it uses.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,7 +17,6 @@ from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning import Learner
 from e2fl.models import Model
-from e2fl.participation import Ask
 from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import Mask, Ranking
 
@@ -60,12 +59,8 @@ class Grouping(Checked, ABC):
         """Return the grouping whose server half acts in the coming round."""
         return self
 
-    def ask(self, membership: Membership, population: Population) -> Ask | None:
-        """Return the preparation needed before the next round, or None."""
-        return None
-
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
-        """Return the layers that replies to the next request carry; None: all."""
+        """Return the layers of the ballots that a preparation asks of all clients; None: none."""
         return None
 
     def compared(self, membership: Membership) -> tuple[GroupId, ...]:
@@ -101,20 +96,23 @@ class Grouping(Checked, ABC):
         if own not in (None, group):
             raise WireError(f"a reply votes in group {group}; its client is in group {own}")
 
+    def ballots(
+        self, membership: Membership, client: ClientId, reply: Ballots
+    ) -> Iterable[tuple[GroupId, Ranking]]:
+        """Return the ballots of a client, each with the group that it counts in."""
+        own = membership.assignments.get(client) if len(reply.groups) == 1 else None
+        return zip(reply.groups if own is None else (own,), reply.rankings, strict=True)
+
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         """Return the updated membership, and the ballots sorted by group."""
         by_group: BallotsByGroup = {}
         for client, reply in replies.items():
-            for group, ranking in zip(reply.groups, reply.rankings, strict=True):
-                alone = len(reply.groups) == 1
-                own = membership.assignments.get(client, group) if alone else group
-                by_group.setdefault(own, []).append(ranking)
+            for group, ranking in self.ballots(membership, client, reply):
+                by_group.setdefault(group, []).append(ranking)
         return membership, dict(sorted(by_group.items()))
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
-        """Return the groups whose subnetworks a client is sent: its own, or all if the server does
-        not know it.
-        """
+        """Return the groups whose subnetworks a client is sent: its own, or all if unknown."""
         own = membership.assignments.get(client)
         return tuple(range(membership.groups)) if own is None else (own,)
 
@@ -132,9 +130,7 @@ class Grouping(Checked, ABC):
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
     ) -> GroupId | None:
-        """Return the group, out of `groups`, whose subnetwork this client uses; None: it has
-        several groups.
-        """
+        """Return whose subnetwork this client uses, out of `groups`; None: it has several."""
         return groups[0] if len(groups) == 1 else None
 
     def place_unseen(

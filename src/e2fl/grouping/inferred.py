@@ -110,9 +110,7 @@ class InferredGroups(Grouping):
 
 @dataclass(frozen=True)
 class LowestLoss(InferredGroups):
-    """Each client takes the group with the lowest loss on its training data: one forward pass per
-    group.
-    """
+    """Each client takes the group with the lowest loss on its training data."""
 
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         return lowest_loss(masks, client, learner)[0]
@@ -134,9 +132,7 @@ def lowest_loss(
 
 @dataclass(frozen=True)
 class OneShot(InferredGroups):
-    """Each client takes the group with the most negative entropy gradient: one forward and backward
-    pass.
-    """
+    """Each client takes the group with the most negative entropy gradient, found in one pass."""
 
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         return self.steepest(masks, client, learner)[0]

@@ -16,22 +16,22 @@ than a training round. A client that sends none is asked for it when it is first
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from functools import cached_property
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl import kernels, metrics
+from e2fl import metrics
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, GroupId, Lazy, Population
 from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.ballot_table import BallotTable, Centroids, View, views_of
+from e2fl.grouping.ballot_table import BallotTable, Centroids, views_of
 from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
 from e2fl.grouping.separation import Separation, divide
 from e2fl.models import Layer, Model, ModelSpec
-from e2fl.participation import Ask
 from e2fl.randomness import stream
 from e2fl.rankings.order import Ranking
 
@@ -48,7 +48,7 @@ class Clustering:
 
     assignments: dict[ClientId, GroupId]
     centroids: dict[GroupId, Ranking]  # of the layers and edges that were compared
-    metadata: dict[str, float | None]  # None: not defined
+    metadata: Mapping[str, float | None]  # None: not defined
 
 
 def first_rankings(replies: Replies) -> Mapping[ClientId, Ranking]:
@@ -66,17 +66,35 @@ class KMeansResult:
     steps: int
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The distances between clients; with very many clients or edges, between a sample of them."""
+class Comparison:
+    """Ballots, and the distances between clients; of very many clients or edges, of a sample."""
 
-    places: NDArray[np.int64]  # of the clients in the table, rising
-    distances: NDArray[np.float64]  # [places, places]
+    def __init__(self, table: BallotTable, seed: int):
+        self.table, self.seed = table, seed
+        self.places = np.sort(stream(seed, "clients of the tree").permutation(len(table))[:TREE])
+        self.distances = table.thinned(self.places.tolist(), EDGES, seed).pairwise()
 
-    @classmethod
-    def of(cls, table: BallotTable, seed: int) -> Self:
-        places = np.sort(stream(seed, "clients of the tree").permutation(len(table))[:TREE])
-        return cls(places, table.thinned(places.tolist(), EDGES, seed).pairwise())
+    @cached_property
+    def separation(self) -> Separation:
+        """What the groups of any result are compared with."""
+        return Separation(self.distances, self.seed)
+
+    def quality(self, kept: KMeansResult, count: int) -> dict[str, float]:
+        """Return how stable groups are and, of several, how well separated (`separation.py`).
+
+        Stability is the mean adjusted Rand index with trees of random three quarters of the
+        clients; 1 is full agreement. No distance is computed again.
+        """
+        assigned = kept.assigned[self.places]
+        size = max(count, -(-3 * len(assigned) // 4))
+        values = []
+        for number in range(PARTS):
+            random = stream(self.seed, "part of the clients", number)
+            part = random.permutation(len(assigned))[:size]
+            divided = divide(self.distances[np.ix_(part, part)], count)
+            values.append(metrics.adjusted_rand(divided, assigned[part]))
+        stability = {"stability": float(np.mean(values))}
+        return stability | (self.separation.blurs(assigned, count) if count > 1 else {})
 
 
 @dataclass(frozen=True)
@@ -101,10 +119,6 @@ class RankClustering(Grouping):
         return Membership(
             self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking
         )
-
-    def ask(self, membership: Membership, population: Population) -> Ask | None:
-        layers = self.ask_layers(membership)
-        return None if layers is None else Ask(population.ids, layers=layers, kind="prepare")
 
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         if membership.centroids:
@@ -134,13 +148,12 @@ class RankClustering(Grouping):
         # ballot on.
         in_time = {client: reply for client, reply in replies.items() if client not in late}
         _, by_group = super().sort(membership, in_time)
-        joined = self._joined(membership, late)
-        return replace(joined, rounds=membership.rounds + bool(by_group)), by_group
+        known = dict(sorted((membership.assignments | late).items()))
+        rounds = membership.rounds + bool(by_group)
+        return replace(membership, assignments=known, rounds=rounds), by_group
 
     def _checked(self, returned: object, replies: Replies) -> Clustering:
-        """Return the clustering if it places every client in a group that has a centroid, or raise
-        an error.
-        """
+        """Return the clustering if it gives every client a group with a centroid."""
         clustering = expect(returned, Clustering, self, "cluster")
         for client in replies:
             group = clustering.assignments.get(client)
@@ -157,17 +170,8 @@ class RankClustering(Grouping):
     ) -> Membership:
         if client.id in membership.assignments or not membership.centroids:
             return membership
-        ballot = train(membership.origin)
-        return self._joined(
-            membership, {client.id: self.nearest(ballot, membership.centroids, membership.seed)}
-        )
-
-    def _joined(self, membership: Membership, late: dict[ClientId, GroupId]) -> Membership:
-        if not late:
-            return membership
-        return replace(
-            membership, assignments=dict(sorted((membership.assignments | late).items()))
-        )
+        group = self.nearest(train(membership.origin), membership.centroids, membership.seed)
+        return replace(membership, assignments=membership.assignments | {client.id: group})
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         own = membership.assignments.get(client)
@@ -190,54 +194,37 @@ class RankClustering(Grouping):
 
     def cluster(self, ballots: Mapping[ClientId, Ranking], count: int, seed: int) -> Clustering:
         """Return the group of every client that sent a ballot. Ballots are read one at a time."""
-        table = self.table(ballots, seed)
-        count = min(count, len(table))
-        pairs = Pairs.of(table, seed)
-        kept = self.result(table, count, seed, pairs)
-        metadata: dict[str, float | None] = {"cost": kept.cost, "steps": kept.steps}
-        metadata["stability"] = stability(pairs, kept, count, seed)
-        if count > 1:
-            separation = Separation(pairs.distances, seed)
-            blurs = separation.blurs(kept.assigned[pairs.places], count)
-            metadata |= dict(zip(("blur", "cloud"), blurs, strict=True))
+        compared = Comparison(self.table(ballots, seed), seed)
+        count = min(count, len(ballots))
+        kept = self.result(compared, count)
         return Clustering(
-            assignments=dict(zip(table.clients, kept.assigned.tolist(), strict=True)),
+            assignments=dict(zip(compared.table.clients, kept.assigned.tolist(), strict=True)),
             centroids={
                 group: {layer: centroids[group] for layer, centroids in kept.centroids.items()}
                 for group in range(count)
             },
-            metadata=metadata,
+            metadata={"cost": kept.cost, "steps": kept.steps} | compared.quality(kept, count),
         )
 
     def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
         """Return the nearest group for a ballot that was not clustered."""
-        groups = sorted(centroids)
-        views = self._views({layer: ballot[layer] for layer in centroids[groups[0]]}, seed)
-        distances = [
-            sum(
-                view.scale * kernels.footrule(view.of(ballot[view.layer]), centroids[q][view.layer])
-                for view in views
-            )
-            for q in groups
-        ]
-        return groups[int(np.argmin(distances))]
+        groups, table = sorted(centroids), self.table({0: ballot}, seed)
+        stacked = {layer: np.stack([centroids[q][layer] for q in groups]) for layer in table.rows}
+        return groups[int(table.distances(stacked).argmin())]
 
     def table(self, ballots: Mapping[ClientId, Ranking], seed: int) -> BallotTable:
-        """Return the table of these ballots."""
-        return BallotTable(ballots, self._views(ballots[next(iter(ballots))], seed))
+        """Return the table of these ballots, with the layers and edges that are compared."""
+        spec = self.reads(spec_of(ballots[next(iter(ballots))]))
+        return BallotTable(ballots, views_of(spec, self.sample_edges, seed))
 
-    def _views(self, example: Ranking, seed: int) -> tuple[View, ...]:
-        """Return the views of ballots with these layers."""
-        spec = self.reads(spec_of(example))
-        return views_of(spec, self.sample_edges, seed)
-
-    def result(self, table: BallotTable, count: int, seed: int, pairs: Pairs) -> KMeansResult:
+    def result(self, compared: Comparison, count: int) -> KMeansResult:
         """Return what K-means finds from its start."""
+        table = compared.table
         if self.start == "tree":
             assigned = np.full(len(table), -1)
-            assigned[pairs.places] = divide(pairs.distances, count)
+            assigned[compared.places] = divide(compared.distances, count)
             return kmeans(table, table.vote(assigned, table.take(range(count))))
-        rng = stream(seed, "clustering start", 0)
+        rng = stream(compared.seed, "clustering start", 0)
         positions = rng.choice(len(table), count, replace=False).tolist()
         return kmeans(table, table.take(positions))
 
@@ -273,18 +260,3 @@ def kmeans(table: BallotTable, centroids: Centroids, steps: int = STEPS) -> KMea
             for layer, row in table.take([position]).items():
                 centroids[layer][group] = row[0]
     return KMeansResult(assigned, centroids, float(own.sum()), step)
-
-
-def stability(pairs: Pairs, kept: KMeansResult, count: int, seed: int) -> float:
-    """Return how well the result agrees with trees of random three quarters of the clients.
-
-    The mean adjusted Rand index; 1 is full agreement. No distance is computed again.
-    """
-    assigned = kept.assigned[pairs.places]
-    size = max(count, -(-3 * len(assigned) // 4))
-    values = []
-    for number in range(PARTS):
-        part = stream(seed, "part of the clients", number).permutation(len(assigned))[:size]
-        divided = divide(pairs.distances[np.ix_(part, part)], count)
-        values.append(metrics.adjusted_rand(divided, assigned[part]))
-    return float(np.mean(values))

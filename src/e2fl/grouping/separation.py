@@ -37,16 +37,15 @@ class Separation:
         draws = (stream(seed, "cloud", number) for number in range(CLOUDS))
         self.clouds = [cloud(self.distances, rng) for rng in draws if len(self.sampled) > 1]
 
-    def blurs(self, assigned: NDArray[np.int64], count: int) -> tuple[float, float]:
+    def blurs(self, assigned: NDArray[np.int64], count: int) -> dict[str, float]:
         """Return the blur of these groups, and the mean of the clouds cut into as many pieces."""
         own = blur(self.distances, assigned[self.sampled])
         clouds = [blur(drawn, pieces(drawn, min(count, len(drawn)))) for drawn in self.clouds]
-        return own, float(np.mean(clouds or [1.0]))
+        return {"blur": own, "cloud": float(np.mean(clouds or [1.0]))}
 
 
 def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
-    """Return the mean silhouette, (b - a) / max(a, b): a is the mean distance to the own group, b
-    to the nearest other.
+    """Return the mean silhouette: how much nearer clients are to their own group than to the next.
 
     distances: [clients, clients]. A client alone in its group counts as 0; with one group, the
     result is 0.
@@ -60,14 +59,15 @@ def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> f
 
 
 def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
-    """Return how far clients lie from the centre of their group towards the next: 0 is the centre,
-    1 the border.
+    """Return how far clients lie from their own centre to the next: 0 is the centre, 1 the border.
 
     distances: [clients, clients]. The centre is that of the other clients in the group, so that a
     client is not close to it by being part of it. A client alone in its group counts as 1; with one
     group, the result is 1.
     """
-    group, member, sizes = _members(assigned)
+    names, group = np.unique(assigned, return_inverse=True)
+    member = np.eye(len(names))[group]  # [clients, groups]
+    sizes = member.sum(axis=0)
     if len(sizes) < 2:
         return 1.0
     sums = distances @ member
@@ -87,17 +87,6 @@ def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
     # 0 is the border, 1 the centre.
     inward = np.divide(others[rows, next_one] - own, gap, out=np.zeros_like(own), where=gap > 0)
     return float(np.where(sizes[group] > 1, np.clip(1 - inward, 0, 1), 1.0).mean())
-
-
-def _members(
-    assigned: NDArray[np.int64],
-) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the non-empty groups, renumbered: of each client, as indicators [clients, groups], and
-    their sizes.
-    """
-    names, group = np.unique(assigned, return_inverse=True)
-    member = np.eye(len(names))[group]
-    return group, member, member.sum(axis=0)
 
 
 def cloud(distances: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:

@@ -17,8 +17,8 @@ from e2fl.config.sections import section_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering
-from e2fl.grouping.rank_clustering import Pairs, first_rankings, stability
-from e2fl.grouping.separation import Separation, silhouette
+from e2fl.grouping.rank_clustering import Comparison, first_rankings
+from e2fl.grouping.separation import silhouette
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
@@ -137,23 +137,19 @@ def survey(
     server = Server(algorithm, model, data.population, rounds=1, seed=seed, evaluate_every=1)
     ballots = first_rankings(federation.train(server.ask()).answers)  # type: ignore[arg-type]
     tell(f"comparing {len(ballots)} ballots")
-    table = clustering.table(ballots, seed)
-    pairs = Pairs.of(table, seed)
-    separation = Separation(pairs.distances, seed)
-    declared = [data.population.declared[client] for client in table.clients]
+    compared = Comparison(clustering.table(ballots, seed), seed)
+    declared = [data.population.declared[client] for client in compared.table.clients]
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
-        kept = clustering.result(table, groups, seed, pairs)
-        assigned = kept.assigned[pairs.places]
+        kept = clustering.result(compared, groups)
         rows.append(
             Row(
                 groups,
-                stability(pairs, kept, groups, seed),
-                silhouette(pairs.distances, assigned),
-                *separation.blurs(assigned, groups),
-                min(kept.assigned.tolist().count(group) for group in range(groups)),
-                None if None in declared else metrics.matched(kept.assigned, declared),
+                silhouette=silhouette(compared.distances, kept.assigned[compared.places]),
+                smallest=min(kept.assigned.tolist().count(group) for group in range(groups)),
+                matched=None if None in declared else metrics.matched(kept.assigned, declared),
+                **compared.quality(kept, groups),
             )
         )
     return Survey(tuple(rows), clustering)

@@ -22,7 +22,6 @@ from ray.exceptions import RayError, RayTaskError
 
 from e2fl import codec
 from e2fl.algorithms import AnyAlgorithm
-from e2fl.algorithms.validate import expect_same_views
 from e2fl.config.experiment import Ray
 from e2fl.data.federated import ClientId, FederatedData
 from e2fl.errors import ConfigError, E2flError, E2flWarning, RunError, reason_of
@@ -353,7 +352,7 @@ class RayFederation(SimulatedFederation):
         for _, done in self.actors.each(range(len(parts)), call, at_once=1):
             scores |= done
         views = {client: list(score.views) for client, score in scores.items()}
-        expect_same_views(views, self.algorithm)
+        self.border.same_views(views)
         return scores
 
 

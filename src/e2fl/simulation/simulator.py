@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
-from e2fl.algorithms.validate import expect_message, expect_models, expect_same_views
+from e2fl.algorithms.validate import Border
 from e2fl.data.federated import (
     Client,
     ClientId,
@@ -70,6 +70,7 @@ class SimulatedFederation:
         self.data = data
         self.algorithm = algorithm
         self.types = types_of(algorithm)
+        self.border = Border(algorithm, learner.model.spec)
         self.learner = learner
         self.threads = threads or os.cpu_count() or 1
         self.memories = memories or Memories()
@@ -148,7 +149,7 @@ class SimulatedFederation:
         """Let one client train. spec: of the layers in its reply."""
         learner = self._learner(client.id, round_number)
         reply = self._reply(message, client, learner)
-        answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
+        answer = Border(self.algorithm, spec).message(reply, self.types.up, "train")
         raw = answer.to_bytes(spec)
         return Trained(raw, learner.meter, len(client.train), client.memory, answer)
 
@@ -179,8 +180,7 @@ class SimulatedFederation:
             if client.validation is not None:
                 validation[client_id] = (client.validation, client.group)
             models = self.algorithm.model_for(delivered[client_id], client, learner)
-            models = expect_models(models, self.learner.model.spec, self.algorithm, "model_for")
-            return models, learner.meter.grouping_passes
+            return self.border.models(models, "model_for"), learner.meter.grouping_passes
 
         clients, tested, validated = sorted(delivered), Scoreboard(), Scoreboard()
         scores: dict[ClientId, Score] = {}
@@ -188,7 +188,7 @@ class SimulatedFederation:
         for start in range(0, len(clients), HELD):  # the models of all clients may not fit
             used = dict(self._each("look", look, clients[start : start + HELD]))
             names |= {client: list(models.views) for client, (models, _) in used.items()}
-            expect_same_views(names, self.algorithm)
+            self.border.same_views(names)
             scores |= self._score(used, tests, tested)
             chosen = {client: found for client, found in used.items() if client in validation}
             for client, score in self._score(chosen, validation, validated).items():
@@ -205,7 +205,7 @@ class SimulatedFederation:
             client = replace(clients[client_id], memory={})
             try:
                 models = self.algorithm.for_unseen(state, client, learner)
-                models = expect_models(models, learner.model.spec, self.algorithm, "for_unseen")
+                models = self.border.models(models, "for_unseen")
                 return score_alone(models, client, learner)
             except Exception as error:  # one client's data must not lose a finished run
                 return error

@@ -114,7 +114,7 @@ def moments(problem: Problem) -> list[Moment]:
     for _ in range(2):
         state, request = server.state, server.ask()
         replies = federation.train(request)
-        served = server.checked(
+        served = server.border.messages(
             algorithm.serve(state, population.ids), population.ids, server.types.served, "serve"
         )
         answers = dict(replies.answers)
