@@ -9,7 +9,7 @@ client), the defaults are ours and can be changed.
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Literal
 
 import numpy as np
@@ -177,6 +177,7 @@ def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
     return turned
 
 
+@cache
 def _rotation(degrees: float) -> scipy.sparse.csr_array:
     """Return the linear map [pixels, pixels] that rotates an image."""
     angle = math.radians(degrees)
