@@ -14,13 +14,13 @@ functions for each data set; the default is ours. Clients are drawn uniformly.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import expit, ndtr
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Graded, GradedModel, Shared, average
@@ -28,13 +28,13 @@ from e2fl.data.federated import ClientId, Population
 from e2fl.models import Model
 
 # Distribution functions of the loss relative to the mean loss, with mean or scale 1.
-CDFS = {
-    "normal": stats.norm(loc=1).cdf,
-    "logistic": stats.logistic(loc=1).cdf,
-    "gumbel": stats.gumbel_r(loc=1).cdf,
-    "weibull": stats.weibull_min(2).cdf,
-    "exponential": stats.expon().cdf,
-    "frechet": stats.invweibull(1).cdf,
+CDFS: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "normal": lambda loss: ndtr(loss - 1),
+    "logistic": lambda loss: expit(loss - 1),
+    "gumbel": lambda loss: np.exp(-np.exp(1 - loss)),
+    "weibull": lambda loss: -np.expm1(-(np.maximum(loss, 0) ** 2)),
+    "exponential": lambda loss: -np.expm1(-np.maximum(loss, 0)),
+    "frechet": lambda loss: np.exp(-1 / np.maximum(loss, 1e-300)),
 }
 
 

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, minimize
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import GlobalModel, Shared, dot, flat, mean, norm, step
@@ -57,6 +56,8 @@ def least_norm(products: NDArray[np.float64], deviation: float) -> NDArray[np.fl
 
     products: of each vector with each.
     """
+    from scipy.optimize import Bounds, LinearConstraint, minimize  # slow to import
+
     even = 1 / len(products)
     low, high = max(0.0, even - deviation), min(1.0, even + deviation)
     found = minimize(  # type: ignore[call-overload]
