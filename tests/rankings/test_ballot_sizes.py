@@ -4,12 +4,11 @@ import math
 
 import pytest
 
-from e2fl.config.experiment import Experiment
 from e2fl.runs.runner import run_experiment
 from tests.rankings.test_messages import coded
 
 
-def test_a_summary_has_bits_per_edge(toy: Experiment) -> None:
+def test_a_summary_has_bits_per_edge(toy):
     exact = run_experiment(toy)
     cheap = run_experiment(coded(toy))
     dense = run_experiment(toy.variant("fedavg"))
@@ -30,7 +29,7 @@ def test_a_summary_has_bits_per_edge(toy: Experiment) -> None:
     )
 
 
-def test_a_preparation_counts_the_entropy_of_the_layers_it_asks_for(toy: Experiment) -> None:
+def test_a_preparation_counts_the_entropy_of_the_layers_it_asks_for(toy):
     grouping = {"name": "rank_clustering", "groups": 2, "layers": ["fc2"]}
     bits = run_experiment(coded(toy, grouping=grouping, ballot={"name": "exact"})).summary["bits"]
     first, second = (math.lgamma(edges + 1) / math.log(2) for edges in (384, 72))
@@ -39,5 +38,5 @@ def test_a_preparation_counts_the_entropy_of_the_layers_it_asks_for(toy: Experim
     assert bits["entropy_up_per_edge"] == pytest.approx(total / ((8 + 6 * 4) * (384 + 72)))
 
 
-def test_clients_that_train_alone_send_no_bits(toy: Experiment) -> None:
+def test_clients_that_train_alone_send_no_bits(toy):
     assert "bits" not in run_experiment(toy.variant("local")).summary

@@ -1,24 +1,20 @@
 """E2FL and FRL with coded ballots: both runtimes, and what server and clients know."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.config.experiment import Experiment
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import GROUPINGS
-from e2fl.models import Model
-from e2fl.rankings.ballots import Ballot, Boundary, Buckets, Moves, Reference
+from e2fl.rankings.ballots import Boundary, Buckets, Moves, Reference
 from e2fl.rankings.messages import CodedBallots
-from e2fl.rankings.order import Ranking
 from e2fl.rounds import Replies
 from e2fl.runs.runner import run_experiment
-from e2fl.testing.contract import Moment, Problem, same
+from e2fl.testing.contract import Problem, same
 
-BALLOTS: dict[str, Ballot] = {
+BALLOTS = {
     "buckets": Buckets(16),
     "uneven": Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)),
     "boundary": Boundary(),
@@ -27,12 +23,12 @@ BALLOTS: dict[str, Ballot] = {
 DOWN = Buckets(64)
 
 
-def e2fl(ballot: Ballot, downlink: Ballot = DOWN, **settings: object) -> E2FL:
-    return E2FL(clients_per_round=5, ballot=ballot, downlink=downlink, **settings)  # type: ignore[arg-type]
+def e2fl(ballot, downlink=DOWN, **settings):
+    return E2FL(clients_per_round=5, ballot=ballot, downlink=downlink, **settings)
 
 
 @pytest.mark.parametrize("name", GROUPINGS)
-def test_every_grouping_sorts_coded_ballots(name: str) -> None:
+def test_every_grouping_sorts_coded_ballots(name):
     section = {} if name in ("known", "one") else {"groups": 2}
     problem = Problem(e2fl(Buckets(3), grouping=GROUPINGS[name](**section)))
     for moment in problem.moments:
@@ -41,20 +37,18 @@ def test_every_grouping_sorts_coded_ballots(name: str) -> None:
             assert_full(ranking, problem.model())
 
 
-def assert_full(ranking: Ranking, model: Model) -> None:
+def assert_full(ranking, model):
     for layer in model.spec.layers:
         assert np.array_equal(np.sort(ranking[layer.name]), np.arange(layer.edges))
 
 
-def small(toy: Experiment, **algorithm: object) -> Experiment:
+def small(toy, **algorithm):
     """128 and 24 edges: 256 buckets are exact."""
     return replace(toy, model={"name": "mlp", "hidden": [8]}, algorithm=toy.algorithm | algorithm)
 
 
 @pytest.mark.parametrize("name", ["e2fl_steady", "frl"])
-def test_as_many_buckets_as_edges_elect_what_exact_ballots_elect(
-    name: str, toy: Experiment
-) -> None:
+def test_as_many_buckets_as_edges_elect_what_exact_ballots_elect(name, toy):
     exact = run_experiment(small(toy, name=name))
     buckets = {"name": "buckets", "buckets": 256}
     coded = run_experiment(small(toy, name=name, ballot=buckets, downlink=buckets))
@@ -66,7 +60,7 @@ def test_as_many_buckets_as_edges_elect_what_exact_ballots_elect(
 
 
 @pytest.mark.parametrize("name", BALLOTS)
-def test_clients_and_the_server_hold_the_same_ranking(name: str) -> None:
+def test_clients_and_the_server_hold_the_same_ranking(name):
     """What a client decodes from its invitation is what the server decodes its ballots against."""
     problem = Problem(e2fl(BALLOTS[name], Buckets(4)))
     origin = Reference(problem.model().supernet(problem.seed).ranking, keep=problem.model().keep)
@@ -75,7 +69,7 @@ def test_clients_and_the_server_hold_the_same_ranking(name: str) -> None:
         assert same(message.decode(Buckets(4), origin).ranking, second.state.global_ranking)
 
 
-def test_moves_are_counted_from_the_elected_ranking_not_from_the_one_sent() -> None:
+def test_moves_are_counted_from_the_elected_ranking_not_from_the_one_sent():
     problem = Problem(e2fl(Moves(127, finer=1), Buckets(2)))
     _, second = problem.moments
     state, client = second.state, next(iter(second.request.inbox))
@@ -89,7 +83,7 @@ def test_moves_are_counted_from_the_elected_ranking_not_from_the_one_sent() -> N
     assert not same(opened, state.global_ranking)
 
 
-def coded(toy: Experiment, **algorithm: object) -> Experiment:
+def coded(toy, **algorithm):
     ballot = {"name": "buckets", "buckets": 5}
     downlink = {"name": "buckets", "buckets": 16}
     settings = toy.algorithm | {"ballot": ballot, "downlink": downlink} | algorithm
@@ -105,9 +99,7 @@ CLUSTERED = {"grouping": {"name": "lowest_loss", "groups": 2, "clustered": 2}}
 
 
 @pytest.mark.parametrize("settings", [RECOMMENDED, CLUSTERED], ids=["recommended", "clustered"])
-def test_the_simulator_and_flower_agree(
-    settings: dict[str, object], toy: Experiment, tmp_path: Path
-) -> None:
+def test_the_simulator_and_flower_agree(settings, toy, tmp_path):
     pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
     from tests.flower.test_runtimes_agree import assert_equal, on_flower
 
@@ -118,21 +110,19 @@ def test_the_simulator_and_flower_agree(
         assert on_nodes.summary[key] == pytest.approx(simulated.summary[key])
 
 
-def a_moment(**settings: object) -> tuple[Problem, Moment]:
+def a_moment(**settings):
     problem = Problem(e2fl(Buckets(16), **settings))
     return problem, problem.moments[1]
 
 
 @pytest.mark.parametrize(("held", "times"), [(64, 1), (1, 2)])
-def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(
-    held: int, times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(held, times, monkeypatch):
     problem, moment = a_moment()
     expected = problem.algorithm.aggregate(moment.state, moment.checked)
     server = problem.server(problem.federation(), 2)
     server.ask()
     server.done = replace(server.done, state=moment.state)
-    decoded: list[bytes] = []
+    decoded = []
     decode = Buckets.decode
     monkeypatch.setattr(
         Buckets, "decode", lambda self, raw, known: decoded.append(raw) or decode(self, raw, known)
