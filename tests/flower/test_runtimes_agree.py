@@ -14,7 +14,21 @@ from tests.flower.grid import assert_equal, on_flower
 STEADY = {"name": "e2fl_steady", "clients_per_round": 4}
 CLUSTERED = STEADY | {"grouping": {"name": "rank_clustering", "groups": 2}}
 VARIANTS = {
-    "coded ballots": {"algorithm": STEADY | {"ballot": {"name": "moves", "steps": 12}}},
+    "recommended ballots": {
+        "algorithm": STEADY
+        | {
+            "ballot": {"name": "moves", "steps": 12},
+            "downlink": {"name": "buckets", "buckets": 8, "finer": 8, "near": 0.08},
+        }
+    },
+    "coded ballots": {
+        "algorithm": STEADY
+        | {
+            "ballot": {"name": "buckets", "buckets": 5},
+            "downlink": {"name": "buckets", "buckets": 16},
+            "grouping": {"name": "lowest_loss", "groups": 2, "clustered": 2},
+        }
+    },
     "ranked weights": {"algorithm": CLUSTERED | {"reading": "weights", "own_vote": [1.0]}},
     "dropout": {
         "algorithm": {"name": "ditto", "clients_per_round": 4},

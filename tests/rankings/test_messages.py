@@ -1,13 +1,12 @@
-"""E2FL and FRL with coded ballots: both runtimes, and what server and clients know."""
+"""E2FL and FRL with coded ballots: what server and clients know, and what they cost."""
 
+import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping import GROUPINGS
 from e2fl.rankings.ballots import Boundary, Buckets, Moves, Reference
 from e2fl.rankings.messages import CodedBallots
 from e2fl.rounds import Replies
@@ -25,21 +24,6 @@ DOWN = Buckets(64)
 
 def e2fl(ballot, downlink=DOWN, **settings):
     return E2FL(clients_per_round=5, ballot=ballot, downlink=downlink, **settings)
-
-
-@pytest.mark.parametrize("name", GROUPINGS)
-def test_every_grouping_sorts_coded_ballots(name):
-    section = {} if name in ("known", "one") else {"groups": 2}
-    problem = Problem(e2fl(Buckets(3), grouping=GROUPINGS[name](**section)))
-    for moment in problem.moments:
-        after = problem.algorithm.aggregate(moment.state, moment.checked)
-        for ranking in (after.global_ranking, *after.groups.values()):
-            assert_full(ranking, problem.model())
-
-
-def assert_full(ranking, model):
-    for layer in model.spec.layers:
-        assert np.array_equal(np.sort(ranking[layer.name]), np.arange(layer.edges))
 
 
 def small(toy, **algorithm):
@@ -90,34 +74,10 @@ def coded(toy, **algorithm):
     return replace(toy, evaluate_every=1, algorithm=settings)
 
 
-RECOMMENDED = {
-    "name": "e2fl_steady",
-    "ballot": {"name": "moves", "steps": 12},
-    "downlink": {"name": "buckets", "buckets": 8, "finer": 8, "near": 0.08},
-}
-CLUSTERED = {"grouping": {"name": "lowest_loss", "groups": 2, "clustered": 2}}
-
-
-@pytest.mark.parametrize("settings", [RECOMMENDED, CLUSTERED], ids=["recommended", "clustered"])
-def test_the_simulator_and_flower_agree(settings, toy, tmp_path):
-    pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-    from tests.flower.test_runtimes_agree import assert_equal, on_flower
-
-    experiment = coded(replace(toy, rounds=4), **settings)
-    on_nodes, simulated = on_flower(experiment, tmp_path), run_experiment(experiment)
-    assert_equal(on_nodes, simulated)
-    for key in ("bits", "budget"):
-        assert on_nodes.summary[key] == pytest.approx(simulated.summary[key])
-
-
-def a_moment(**settings):
-    problem = Problem(e2fl(Buckets(16), **settings))
-    return problem, problem.moments[1]
-
-
 @pytest.mark.parametrize(("held", "times"), [(64, 1), (1, 2)])
 def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(held, times, monkeypatch):
-    problem, moment = a_moment()
+    problem = Problem(e2fl(Buckets(16)))
+    moment = problem.moments[1]
     expected = problem.algorithm.aggregate(moment.state, moment.checked)
     server = problem.server(problem.federation(), 2)
     server.ask()
@@ -132,3 +92,37 @@ def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(held, time
     assert tuple(moment.replies) == server.done.answered
     assert len(decoded) == len(moment.replies) * times - (times - 1)
     assert same(expected.global_ranking, server.state.global_ranking)
+
+
+def test_a_summary_has_bits_per_edge(toy):
+    exact = run_experiment(toy)
+    cheap = run_experiment(coded(toy))
+    dense = run_experiment(toy.variant("fedavg"))
+    edges = 16 * 24 + 24 * 3
+    for run_ in (exact, cheap, dense):
+        bits, sent = run_.summary["bits"], run_.summary["bytes"]
+        assert (bits["up_total_bytes"], bits["down_total_bytes"]) == (
+            sent["up_total"],
+            sent["down_total"],
+        )
+        assert bits["up_per_edge"] == pytest.approx(8 * sent["up_total"] / (6 * 4 * edges))
+        assert bits["down_per_edge"] == pytest.approx(8 * sent["down_total"] / (6 * 4 * edges))
+    assert dense.summary["bits"]["up_per_edge"] == pytest.approx(32, abs=1)  # and a header
+    assert exact.summary["bits"]["up_per_edge"] == pytest.approx((384 * 9 + 72 * 7) / edges, abs=1)
+    assert exact.summary["bits"]["entropy_up_per_edge"] is None
+    assert (
+        0 < cheap.summary["bits"]["entropy_up_per_edge"] < cheap.summary["bits"]["up_per_edge"] < 5
+    )
+
+
+def test_a_preparation_counts_the_entropy_of_the_layers_it_asks_for(toy):
+    grouping = {"name": "rank_clustering", "groups": 2, "layers": ["fc2"]}
+    bits = run_experiment(coded(toy, grouping=grouping, ballot={"name": "exact"})).summary["bits"]
+    first, second = (math.lgamma(edges + 1) / math.log(2) for edges in (384, 72))
+    # 8 clients send fc2 to be clustered, then 4 send both layers in each of 6 rounds.
+    total = 8 * second + 6 * 4 * (first + second)
+    assert bits["entropy_up_per_edge"] == pytest.approx(total / ((8 + 6 * 4) * (384 + 72)))
+
+
+def test_clients_that_train_alone_send_no_bits(toy):
+    assert "bits" not in run_experiment(toy.variant("local")).summary
