@@ -10,7 +10,6 @@ import torch
 
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.codec import to_json
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Lazy
 from e2fl.learning import Learner
 from e2fl.participation import Ask
@@ -20,6 +19,7 @@ from e2fl.runs.runner import run_experiment
 from e2fl.simulation import simulator
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.testing.toy import Toy
+from tests.toys import toy_with
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,9 @@ def test_large_test_sets_are_cut_without_changing_what_is_counted(toy):
     assert found.loss == pytest.approx(whole.loss)
 
 
-def test_rows_of_groups_inside_a_client_are_scored_apart(toy):
+def test_rows_of_groups_inside_a_client_are_scored_apart():
     data = Toy(inside=True, clients=4)
-    experiment = from_dict(
-        toy.to_dict() | {"data": {"name": "e2fl.testing.toy:Toy", "inside": True, "clients": 4}}
-    )
-    done = run_experiment(experiment)
+    done = run_experiment(toy_with(data={"inside": True, "clients": 4}))
     rows = [row for row in done.clients if row["client"] == "0"]
     counts = np.bincount(data.client(0).test.group)
     assert [(row["group"], row["n"]) for row in rows] == [("G1", counts[0]), ("G2", counts[1])]
