@@ -4,8 +4,7 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
-
-playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
+from playwright import sync_api as playwright
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -23,7 +23,6 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "e2fl_in_100_lines.py"
 
 @pytest.fixture(scope="module")
 def example():
-    pytest.importorskip("sklearn")
     spec = importlib.util.spec_from_file_location("e2fl_in_100_lines", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None

@@ -5,7 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from fairlearn import metrics
 from scipy import stats
+from sklearn import metrics as sklearn
+from statsmodels.stats import multitest, proportion
 
 import e2fl
 from e2fl_audit import AuditError, audit
@@ -41,8 +44,6 @@ def degenerate():
 
 @pytest.mark.parametrize("frame", [people(0), people(1), degenerate()], ids=len)
 def test_rates_differences_and_ratios_agree_with_fairlearn(frame):
-    metrics = pytest.importorskip("fairlearn.metrics")
-    sklearn = pytest.importorskip("sklearn.metrics")
     functions = {
         ours: getattr(metrics, theirs, None) or getattr(sklearn, theirs)
         for ours, theirs in RATES.items()
@@ -66,8 +67,6 @@ def test_rates_differences_and_ratios_agree_with_fairlearn(frame):
 
 
 def test_wilson_holm_and_newcombe_agree_with_statsmodels():
-    proportion = pytest.importorskip("statsmodels.stats.proportion")
-    multitest = pytest.importorskip("statsmodels.stats.multitest")
     rng = np.random.default_rng(0)
     count = rng.integers(1, 400, 200)
     hits = rng.integers(0, count + 1)

@@ -4,12 +4,8 @@ import json
 import os
 import sys
 
-import pytest
-
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-pytest.importorskip("psutil", reason="psutil finds the processes to end")
-
 import psutil
+import pytest
 
 from e2fl.flower.export import export
 from e2fl.runs.runner import run_experiment

@@ -9,9 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
-
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.local import Local
 from e2fl.data import Client
