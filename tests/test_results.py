@@ -34,14 +34,6 @@ def test_run_takes_changes_another_algorithm_and_data(toy):
     assert (one.label, other.label, len(one.clients)) == ("fedavg", "e2fl", 4)
 
 
-def test_a_finished_run_can_be_read_again(toy, tmp_path):
-    run = e2fl.run(toy, out=tmp_path / "run", rounds=2)
-    again = e2fl.read_run(tmp_path / "run")
-    assert again.summary == run.summary
-    assert again.record.history == run.record.history
-    assert again.experiment == run.experiment
-
-
 @dataclass(frozen=True)
 class Mine(FedAvg):
     """An algorithm of one's own, made at the top level of a module."""
