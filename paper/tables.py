@@ -49,11 +49,10 @@ class Repeats:
         """Return a figure by seed, at the round or another one, without seeds that lack it."""
         if path not in self.rows:
             return pd.Series(dtype=float)
-        number = number or self.round
-        rows = self.rows[["seed", "round", path]]
-        last = rows.drop_duplicates("seed", keep="last")
-        rows = last if number is None else rows[rows["round"] == number]
-        return rows.set_index("seed")[path].dropna()
+        number, seeds = number or self.round, self.rows["seed"]
+        last = ~seeds.duplicated(keep="last")
+        chosen = last if number is None else self.rows["round"] == number
+        return self.rows[path][chosen].set_axis(seeds[chosen]).dropna()
 
     def mean(self, path: str, number: int | None = None) -> Interval | None:
         """Return the mean of a figure over seeds, with its interval; None if not measured."""

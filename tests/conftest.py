@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from e2fl.config.experiment import Experiment, from_dict
+from e2fl.config.experiment import Experiment
+from tests.toys import toy_with
 
 settings.register_profile("e2fl", deadline=None)  # the first example compiles
 settings.load_profile("e2fl")
@@ -42,15 +43,4 @@ def real_data() -> Path:
 @pytest.fixture
 def toy() -> Experiment:
     """An experiment that takes a fraction of a second."""
-    return from_dict(
-        {
-            "name": "toy",
-            "rounds": 6,
-            "evaluate_every": 2,
-            "checkpoint_seconds": 0.0,
-            "data": {"name": "e2fl.testing.toy:Toy"},
-            "model": {"name": "mlp", "hidden": [24]},
-            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
-            "algorithm": {"name": "e2fl", "clients_per_round": 4},
-        }
-    )
+    return toy_with()

@@ -1,9 +1,8 @@
-"""The benchmark: its figures, its synthetic data, and that it runs."""
+"""The benchmark: its figures, its data, and that it runs."""
 
 import json
 import random
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from benchmarks import engine, federation, peers
 from benchmarks.__main__ import main
 from benchmarks.measure import Figure, ratios
 from benchmarks.soak import Campaign, mutate
-from benchmarks.work import Pictures, flops_of_an_example, paper_lenet, strokes
+from benchmarks.work import Pictures, flops_of_an_example, paper_lenet
 from e2fl.models import Model
 from e2fl.networks import lenet
 
 
-def small_lenet() -> Model:
+def small_lenet():
     return Model(lenet((1, 28, 28), 10, channels=(2, 4), hidden=8))
 
 
@@ -33,46 +32,38 @@ def small_lenet() -> Model:
         ((1,), None, ""),
     ],
 )
-def test_a_figure_has_a_median_and_a_verdict(
-    values: tuple[float, ...], goal: tuple[float, float] | None, verdict: str
-) -> None:
+def test_a_figure_has_a_median_and_a_verdict(values, goal, verdict):
     figure = Figure("it", "x", values, goal=goal)
     assert (figure.median, figure.verdict) == (values[0], verdict)
     assert verdict in figure.line(10)
     assert figure.to_json()["high"] == max(values)
 
 
-def test_ratios_are_taken_side_by_side() -> None:
+def test_ratios_are_taken_side_by_side():
     assert ratios([10.0, 40.0], [5.0, 10.0]) == [2.0, 4.0]
 
 
-def test_arithmetic_of_the_papers_network() -> None:
+def test_arithmetic_of_the_papers_network():
     # conv1: 288 edges at 784 places, forward and weights; conv2: 18,432 at 784, fc1 and fc2 once,
     # all three passes.
     expected = 2 * (288 * 784 * 2 + 18_432 * 784 * 3 + (1_605_632 + 1_280) * 3)
     assert flops_of_an_example(paper_lenet().network) == expected
 
 
-def test_pictures_look_like_digits_and_are_always_alike() -> None:
-    images, labels = strokes(50, 0)
-    assert images.shape == (50, 1, 28, 28)
-    assert set(labels.tolist()) <= set(range(10))
-    assert 0.1 < (images > 0).mean() < 0.35
+def test_pictures_are_always_alike():
     data = Pictures(clients=100_000, samples=5)
     assert len(data.population) == 100_000
     np.testing.assert_array_equal(data.client(99_999).train.x, data.client(99_999).train.x)
 
 
-def test_a_peer_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setitem(peers.NEEDED, "pfl", ("no_such_package",))
     monkeypatch.delenv(peers.PYTHON, raising=False)
     task = peers.task_of("logistic", federation.LOGISTIC, 2, 10, 1)
     assert "no_such_package" in str(peers.run_peer("pfl", task))
 
 
-def test_the_quick_form_measures_everything(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_quick_form_measures_everything(capsys, monkeypatch):
     """All parts run, on a small network and few pictures."""
     few = partial(Pictures, samples=16, tests=20)
     for module in (engine, federation):
@@ -92,7 +83,7 @@ def test_the_quick_form_measures_everything(
     assert sum(figure["verdict"] != "" for figure in document["figures"]) == 4 + len(autograd)
 
 
-def test_mutated_messages_are_rejected_and_counted(tmp_path: Path) -> None:
+def test_mutated_messages_are_rejected_and_counted(tmp_path):
     mutate(str(tmp_path), 0.0, 1)
     shown = json.loads((tmp_path / "mutations.json").read_text())
     assert shown["counts"]["mutated messages refused"] > 300
@@ -100,7 +91,7 @@ def test_mutated_messages_are_rejected_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_crashes_at_a_write_resumes_to_the_same_files(tmp_path: Path) -> None:
+def test_a_run_that_crashes_at_a_write_resumes_to_the_same_files(tmp_path):
     campaign = Campaign(tmp_path, random.Random(3))
     campaign.interrupted(0, kill=False)
     assert campaign.counts["resumed"] == 1

@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
-nbformat = pytest.importorskip("nbformat")
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 STEMS = ["audit_a_table", "first_run", "own_table_and_algorithm"]
@@ -35,8 +36,6 @@ def test_the_notebooks_have_outputs_without_errors_and_paths():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
-    nbclient = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
     paths = [ROOT / "src", ROOT / "packages" / "audit" / "src", os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
     notebook = nbformat.read(path, as_version=4)

@@ -13,7 +13,7 @@ from e2fl.errors import ConfigError, RunError
 from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import same
-from e2fl.testing.toy import Toy
+from tests.runs.test_runner import NoGroups
 
 SIZES = {0: 1, 1: 2, 2: 7, 3: 20}
 GROUPS = dict(enumerate(group for group, size in SIZES.items() for _ in range(size)))
@@ -162,29 +162,18 @@ def test_a_summary_says_how_often_clients_of_each_group_were_asked(toy):
     assert "participation" not in run_experiment(inside).summary
 
 
-class Undeclared(Toy):
-    """The toy federation with groups that clients do not declare."""
-
-    @property
-    def population(self):
-        return Population(dict.fromkeys(range(self.clients)))
-
-    def client(self, client_id):
-        return replace(super().client(client_id), group=None)
-
-
 def test_a_summary_says_how_often_clients_of_each_found_group_were_asked(toy):
     steady = {
         "name": "e2fl_steady",
         "clients_per_round": 2,
         "grouping": {"name": "rank_clustering", "groups": 2},
     }
-    run = run_experiment(replace(toy, algorithm=steady), data=Undeclared(styles=True))
+    run = run_experiment(replace(toy, algorithm=steady), data=NoGroups(styles=True))
     found = run.summary["participation"]
     assert list(found) == list(run.summary["groups"]) == ["found 0", "found 1"]
     # Once before the first round for the clustering, then one seat in each of 6 rounds.
     assert all(group["asked"] == group["clients"] + 6 for group in found.values())
-    assert "participation" not in run_experiment(toy.variant("fedavg"), data=Undeclared()).summary
+    assert "participation" not in run_experiment(toy.variant("fedavg"), data=NoGroups()).summary
 
 
 def test_a_client_that_missed_the_clustering_uses_the_global_model(toy):

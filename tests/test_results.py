@@ -14,6 +14,7 @@ from e2fl.errors import ConfigError, E2flWarning
 from e2fl.grouping import LowestLoss
 from e2fl.results import frame
 from e2fl.testing.toy import Toy
+from tests.toys import toy_with
 
 
 def test_every_public_name_is_there():
@@ -31,14 +32,6 @@ def test_run_takes_changes_another_algorithm_and_data(toy):
     one, other = e2fl.compare(toy, ["fedavg", "e2fl"], data={"clients": 4}, rounds=2)
     assert list(one.clients["client"]) == list(other.clients["client"])
     assert (one.label, other.label, len(one.clients)) == ("fedavg", "e2fl", 4)
-
-
-def test_a_finished_run_can_be_read_again(toy, tmp_path):
-    run = e2fl.run(toy, out=tmp_path / "run", rounds=2)
-    again = e2fl.read_run(tmp_path / "run")
-    assert again.summary == run.summary
-    assert again.record.history == run.record.history
-    assert again.experiment == run.experiment
 
 
 @dataclass(frozen=True)
@@ -167,15 +160,7 @@ def test_what_is_not_a_list_is_a_clear_error(toy, tmp_path, arguments, words):
 
 @pytest.fixture(scope="module")
 def pair():
-    config = {
-        "name": "toy",
-        "rounds": 2,
-        "evaluate_every": 1,
-        "data": {"name": "e2fl.testing.toy:Toy"},
-        "model": {"name": "mlp", "hidden": [24]},
-        "learner": {"learning_rate": 0.1, "batch_size": 8},
-        "algorithm": {"name": "e2fl", "clients_per_round": 4},
-    }
+    config = toy_with(rounds=2, evaluate_every=1)
     with pytest.warns(e2fl.E2flWarning, match="nothing is stored"):
         return e2fl.compare(config, ["fedavg", "e2fl"], progress=False)
 

@@ -55,25 +55,21 @@ def an_everything(seed=0):
 
 
 @pytest.mark.parametrize(
-    ("classes", "ranking", "mask", "weights"),
-    [(10, 4_251_428, 203_204, 6_502_528), (62, 4_262_564, 204_036, 6_529_152)],
+    ("network", "ranking", "mask", "weights"),
+    [
+        (lenet((1, 28, 28), 10), 4_251_428, 203_204, 6_502_528),
+        (lenet((1, 28, 28), 62), 4_262_564, 204_036, 6_529_152),
+        (mlp((101,), 2), 2_844_032, 144_256, 4_616_192),
+    ],
 )
-def test_lenet_messages_have_the_sizes_of_the_paper(classes, ranking, mask, weights):
-    model = Model(lenet((1, 28, 28), classes))
+def test_messages_have_the_sizes_of_the_paper(network, ranking, mask, weights):
+    model = Model(network)
     supernet = model.supernet(0)
     header = len(Nothing().to_bytes(model.spec))
     assert header <= HEADER_LIMIT
     assert len(Rank(supernet.ranking).to_bytes(model.spec)) == header + ranking
     assert len(Chosen(mask_layers(supernet.ranking, 0.5)).to_bytes(model.spec)) == header + mask
     assert len(Weights(supernet.weights).to_bytes(model.spec)) == header + weights
-
-
-def test_adult_messages_have_the_sizes_of_the_paper():
-    model = Model(mlp((101,), 2))
-    header = len(Nothing().to_bytes(model.spec))
-    ranking = model.supernet(0).ranking
-    assert len(Rank(ranking).to_bytes(model.spec)) == header + 2_844_032
-    assert len(Chosen(mask_layers(ranking, 0.5)).to_bytes(model.spec)) == header + 144_256
 
 
 def test_six_edges_take_eighteen_bits():

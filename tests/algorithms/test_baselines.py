@@ -10,12 +10,12 @@ from torch import nn
 
 from e2fl.algorithms.afl import AFL, Mixture, Slope, project
 from e2fl.algorithms.base import Graded
+from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.algorithms.fedprox import FedProx
 from e2fl.algorithms.ifca import IFCA, Choice, Chosen, Groups
 from e2fl.algorithms.qffl import QFFL, Step, Stepped
 from e2fl.algorithms.term import TERM
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Settings
@@ -23,6 +23,7 @@ from e2fl.models import Model
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem
 from e2fl.wire import Weights
+from tests.toys import toy_with
 
 
 def params(*values):
@@ -149,10 +150,12 @@ def test_ifca_starts_its_groups_from_different_weights():
 
 
 def test_ifca_with_oracle_groups_trains_the_group_a_client_declares():
-    result = run_experiment(toy("ifca", oracle_groups=True, rounds=4)).summary
+    oracle = {"name": "ifca", "oracle_groups": True}
+    result = run_experiment(toy_with(algorithm=oracle)).summary
     keys = ("matched", "passes_per_client", "passes", "bytes")
     assert [result["inference"][key] for key in keys] == [100, 0, 0, 0]
-    one = run_experiment(toy("fedavg", rounds=4)).summary["bytes"]["down_per_client_round"]
+    fedavg = run_experiment(toy_with(algorithm={"name": "fedavg"})).summary
+    one = fedavg["bytes"]["down_per_client_round"]
     # One model, not one a group.
     assert result["bytes"]["down_per_client_round"] == pytest.approx(one, abs=64)
 
@@ -194,15 +197,14 @@ def test_fedprox_is_fedavg_with_a_pull_towards_what_was_sent():
 
 
 def test_ditto_without_a_proximal_term_keeps_a_model_that_never_saw_the_others():
-    alone = memory_of(toy("ditto", proximal=0.0))
-    pulled = memory_of(toy("ditto", proximal=50.0, learner={"learning_rate": 0.01}))
+    alone = memory_of(Ditto(proximal=0.0), Settings(0.1))
+    pulled = memory_of(Ditto(proximal=50.0), Settings(0.01))
     assert distance(*alone) > 5 * distance(*pulled)
 
 
-def memory_of(experiment):
-    data, algorithm = experiment.build_data(), experiment.build_algorithm()
-    learner = experiment.build_learner(experiment.build_model(data))
-    client = data.client(0)
+def memory_of(algorithm, settings):
+    problem = Problem(algorithm, settings=settings)
+    learner, client = problem.federation().learner, problem.data.client(0)
     for _ in range(3):
         algorithm.train(Weights(learner.initial), client, learner)
     return client.memory["own"], learner.initial
@@ -264,15 +266,3 @@ def test_afl_over_groups_pools_the_examples_of_a_group():
     after = AFL(learning_rate=1.0, mixture_rate=0.1, over="groups").aggregate(state, replies)
     assert values(after.params) == [-0.5 * (1 + 3 * 5) / 4]
     assert after.shares == pytest.approx((0.5, 0.5))  # both groups lost 4
-
-
-def toy(name, *, rounds=2, data=None, learner=None, **settings):
-    return from_dict(
-        {
-            "rounds": rounds,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": 4, "examples": 24} | (data or {}),
-            "model": {"name": "mlp", "hidden": [8]},
-            "learner": {"learning_rate": 0.1, "batch_size": 8} | (learner or {}),
-            "algorithm": {"name": name, "clients_per_round": 4} | settings,
-        }
-    )

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from e2fl.algorithms.fairfed import Counted, FairFed, Weighted, distances_to_all
-from e2fl.config.experiment import from_dict
 from e2fl.errors import WireError
 from e2fl.report.from_runs import study_of
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.watcher import Watcher
 from e2fl.wire import Weights
+from tests.runs.helpers import Noting
+from tests.toys import toy_with
 
 
 def params(value):
@@ -97,16 +97,11 @@ def test_fairfed_refuses_counts_that_cannot_be():
     ],
 )
 def test_fairfed_warns_of_data_it_is_not_defined_for(data, reason):
-    heard = []
-
-    class Listening(Watcher):
-        def warn(self, message):
-            heard.append(message)
-
-    run = run_experiment(toy(**data), watcher=Listening())
+    noting = Noting()
+    run = run_experiment(toy(**data), watcher=noting)
     (warning,) = run.summary["warnings"]
     assert re.search(reason, warning)
-    assert heard == [warning]
+    assert noting.warnings == [warning]
     assert f"FairFed: {warning}." in study_of([run]).warnings
 
 
@@ -125,12 +120,5 @@ def test_fairfed_counts_what_its_clients_hold():
 
 
 def toy(**data):
-    return from_dict(
-        {
-            "rounds": 2,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": 4, "examples": 24} | data,
-            "model": {"name": "mlp", "hidden": [8]},
-            "learner": {"learning_rate": 0.1, "batch_size": 8},
-            "algorithm": {"name": "fairfed", "clients_per_round": 4},
-        }
-    )
+    few = {"clients": 4, "examples": 24}
+    return toy_with(rounds=2, data=few | data, algorithm={"name": "fairfed"})

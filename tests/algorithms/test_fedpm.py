@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from e2fl.algorithms.fedpm import FedPM, Subnetwork, draw, entropy
-from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Population
 from e2fl.models import Model
 from e2fl.networks import mlp
@@ -16,12 +15,12 @@ MODEL = Model(mlp((2,), 2, hidden=(1,)))  # two edges in each of two layers
 POPULATION = Population(dict.fromkeys(range(4), 0), 1)
 
 
-def mask(*edges: int) -> Subnetwork:
+def mask(*edges):
     kept = np.array(edges, dtype=bool)
     return Subnetwork({"fc1.weight": kept, "fc2.weight": kept})
 
 
-def test_the_probability_is_the_mean_of_a_beta_distribution_worked_by_hand() -> None:
+def test_the_probability_is_the_mean_of_a_beta_distribution_worked_by_hand():
     algorithm = FedPM(clients_per_round=2)
     state = algorithm.start(MODEL, POPULATION, 0)
     assert state.probabilities["fc1.weight"].tolist() == [[0.5, 0.5]]
@@ -35,7 +34,7 @@ def test_the_probability_is_the_mean_of_a_beta_distribution_worked_by_hand() -> 
     ]
 
 
-def test_counting_starts_again_after_every_client_could_be_asked_once() -> None:
+def test_counting_starts_again_after_every_client_could_be_asked_once():
     algorithm = FedPM(clients_per_round=2)  # of four clients: two rounds
     state = algorithm.start(MODEL, POPULATION, 0)
     for masks in (2, 4, 2, 4):
@@ -44,7 +43,7 @@ def test_counting_starts_again_after_every_client_could_be_asked_once() -> None:
     assert FedPM(clients_per_round=2, reset=1).start(MODEL, POPULATION, 0).reset == 1
 
 
-def test_a_mask_is_drawn_from_its_probabilities() -> None:
+def test_a_mask_is_drawn_from_its_probabilities():
     probabilities = {"a": torch.tensor([0.0, 1.0] + [0.3] * 100_000)}
     drawn = draw(probabilities, np.random.default_rng(0))["a"]
     assert drawn[:2].tolist() == [False, True]
@@ -53,7 +52,7 @@ def test_a_mask_is_drawn_from_its_probabilities() -> None:
     assert bits.tolist() == pytest.approx([0, 1, 0, 0.811278], abs=1e-6)
 
 
-def test_training_moves_probabilities_with_the_gradient() -> None:
+def test_training_moves_probabilities_with_the_gradient():
     """Masks of trained clients have a lower loss than masks drawn from where they started."""
     problem = Problem(FedPM(clients_per_round=8))
     first = problem.moments[0]
@@ -71,7 +70,7 @@ def test_training_moves_probabilities_with_the_gradient() -> None:
     assert np.mean(gains) > 0.1
 
 
-def test_a_mask_takes_a_bit_and_its_entropy_is_less(toy: Experiment) -> None:
+def test_a_mask_takes_a_bit_and_its_entropy_is_less(toy):
     bits = run_experiment(toy.variant("fedpm")).summary["bits"]
     assert 1 < bits["up_per_edge"] < 2  # 57 bytes of mask and 32 of header
     assert 0.2 < bits["entropy_up_per_edge"] < 1

@@ -11,7 +11,7 @@ from e2fl.algorithms.afl import Slope
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.algorithms.screening import Size, clips_of, size_of
 from e2fl.evaluation import total
-from e2fl.rounds import Replies, Server, run
+from e2fl.rounds import Replies, run
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem
 from e2fl.wire import Weights
@@ -56,15 +56,8 @@ def clean(name):
 def accuracy(name, algorithm, update_limit=7.0, faults=None):
     problem = Problem(algorithm, rounds=ROUNDS.get(name, 8))
     federation = problem.federation()
-    server = Server(
-        algorithm,
-        federation.learner.model,
-        federation.population,
-        rounds=problem.rounds,
-        seed=problem.seed,
-        evaluate_every=100,
-        update_limit=update_limit,
-    )
+    server = problem.server(federation, problem.rounds)
+    server.evaluate_every, server.update_limit = 100, update_limit
     for done in run(server, federation):
         if faults is not None:
             faults.append(dict(done.faults))

@@ -62,28 +62,18 @@ def test_table_5_has_the_papers_form_beside_the_tree(layer):
     assert (tree.start, tree.layers) == ("tree", (layer,))
 
 
-def test_all_algorithms_compare_on_the_bundled_data_the_same_for_any_number_of_threads(
-    tmp_path, capsys
-):
+def test_all_algorithms_compare_on_the_bundled_data(tmp_path, capsys):
     small = ["rounds=2", "evaluate_every=2", "model={name='mlp', hidden=[8]}", "learner.epochs=1"]
     small += ["data.clients=20", "data.samples_per_client=40", "data.test_images=100"]
+    changes = [word for change in small for word in ("--set", change)]
     names = ",".join(ALGORITHMS)
-    tables = []
-    for threads in (1, 3):
-        changes = [word for change in (*small, f"threads={threads}") for word in ("--set", change)]
-        out = tmp_path / str(threads)
-        assert main(["compare", "demo", "--algorithms", names, "--out", str(out), *changes]) == 0
-        tables.append(capsys.readouterr().out.split("written to")[0])
-    assert tables[0] == tables[1]
+    assert main(["compare", "demo", "--algorithms", names, "--out", str(tmp_path), *changes]) == 0
+    shown = capsys.readouterr().out
     for name, kind in ALGORITHMS.items():
-        assert f"\n{kind.title} " in tables[0]
-        for file in ("history.jsonl", "clients.csv", "model.safetensors"):
-            one, other = (tmp_path / threads / f"{name}-seed0" / file for threads in ("1", "3"))
-            assert (one.exists(), other.exists()) == (
-                file != "model.safetensors" or name != "local",
-            ) * 2
-            if one.exists():
-                assert one.read_bytes() == other.read_bytes()
+        assert f"\n{kind.title} " in shown
+        left = {path.name for path in (tmp_path / f"{name}-seed0").iterdir()}
+        assert left >= {"history.jsonl", "clients.csv"}
+        assert ("model.safetensors" in left) == (name != "local")
 
 
 @pytest.fixture(scope="module")

@@ -8,25 +8,23 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch.utils.data import TensorDataset
 
-from e2fl.data import FederatedData, build, from_arrays, from_partitioner, from_table
+from e2fl.data import build, from_arrays, from_partitioner, from_table
 from e2fl.data.partition import PARTITIONERS
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
 
-def digest(data: FederatedData) -> str:
+def digest(data):
     """Return a digest of every client's rows, ids, groups and names."""
     total = hashlib.sha256()
-    shared: dict[int, bytes] = {}
+    shared = {}
     clients = {client_id: data.client(client_id) for client_id in data.population.ids}
     for part in (clients, data.unseen()):
         for client_id, client in part.items():
@@ -45,7 +43,7 @@ def digest(data: FederatedData) -> str:
     return total.hexdigest()[:16]
 
 
-def written(path: Path, header: list[str], rows: list[list[Any]], separator: str = ",") -> str:
+def written(path, header, rows, separator=","):
     with path.open("w", newline="") as file:
         out = csv.writer(file, delimiter=separator)
         out.writerow(header)
@@ -53,7 +51,7 @@ def written(path: Path, header: list[str], rows: list[list[Any]], separator: str
     return str(path)
 
 
-def mixed(path: Path) -> str:
+def mixed(path):
     """Numbers of several scales, categories, true and false, groups of clients."""
     rng = np.random.default_rng(0)
     rows = [
@@ -72,7 +70,7 @@ def mixed(path: Path) -> str:
     return written(path, ["who", "region", "age", "count", "colour", "flag", "tiny", "y"], rows)
 
 
-def gaps(path: Path) -> str:
+def gaps(path):
     """Missing cells, spaces, a constant column, integer labels, and a column of train and test."""
     rng = np.random.default_rng(1)
     rows = [
@@ -89,7 +87,7 @@ def gaps(path: Path) -> str:
     return written(path, ["who", "n", "c", "same", "y", "part"], rows)
 
 
-def inside(path: Path) -> str:
+def inside(path):
     """Groups inside clients, and one more client with a single row."""
     rng = np.random.default_rng(2)
     rows = [
@@ -102,11 +100,11 @@ def inside(path: Path) -> str:
 REGIONS = {"client": "who", "label": "y", "group": "region"}
 
 
-def partition(name: str, **settings: Any) -> dict[str, Any]:
+def partition(name, **settings):
     return {"label": "y", "partition": {"name": name, **settings}}
 
 
-TABLES: dict[str, tuple[Callable[[Path], str], dict[str, Any]]] = {
+TABLES = {
     "mixed": (mixed, REGIONS),
     "mixed, seed 3": (mixed, REGIONS | {"seed": 3, "test_share": 0.3}),
     "dirichlet": (mixed, partition("dirichlet", num_partitions=4, partition_by="label", alpha=0.5)),
@@ -126,7 +124,7 @@ TABLES: dict[str, tuple[Callable[[Path], str], dict[str, Any]]] = {
 }
 
 
-def table(path: str, form: str) -> dict[str, Any] | pd.DataFrame:
+def table(path, form):
     """Return the table in another form: what `from_table` takes."""
     source = Path(path)
     if form == "frame":
@@ -154,30 +152,30 @@ def table(path: str, form: str) -> dict[str, Any] | pd.DataFrame:
 FORMS = ("texts", "frame", "parquet", "typed parquet", "xlsx", "utf-16", "semicolons")
 
 
-def numbers(seed: int = 3, shape: tuple[int, ...] = (2, 5)) -> tuple[Any, Any]:
+def numbers(seed=3, shape=(2, 5)):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(90, *shape)), rng.integers(0, 3, 90)
 
 
-def arrays(folder: Path) -> FederatedData:
+def arrays(folder):
     x, y = numbers()
     return from_arrays({f"c{n}": (x[n::6], y[n::6], "ab"[n % 2]) for n in range(6)}, seed=5)
 
 
-def arrays_of_bytes(folder: Path) -> FederatedData:
+def arrays_of_bytes(folder):
     x, y = np.random.default_rng(4).integers(0, 256, (90, 1, 4, 4)).astype(np.uint8), numbers()[1]
     test = {"a": (x[60:70], y[60:70]), "b": (x[:5], y[:5]), "late": (x[70:], y[70:])}
     return from_arrays({"a": (x[:30], y[:30]), "b": (x[30:60], y[30:60])}, test=test, seed=1)
 
 
-def arrays_inside(folder: Path) -> FederatedData:
+def arrays_inside(folder):
     x, y = numbers(5, (4,))
     group = np.arange(90) % 3
     clients = {n: (x[n::4], y[n::4].astype(str), group[n::4]) for n in range(4)}
     return from_arrays(clients, pooled_test=True, unprivileged=2)
 
 
-def torch_rows(folder: Path) -> FederatedData:
+def torch_rows(folder):
     x, y = numbers(6, (1, 4, 4))
     parts = {
         n: TensorDataset(torch.from_numpy(x[n::3]).float(), torch.from_numpy(y[n::3]))
@@ -186,7 +184,7 @@ def torch_rows(folder: Path) -> FederatedData:
     return from_arrays(parts, seed=2)
 
 
-def npz(folder: Path) -> FederatedData:
+def npz(folder):
     x, y = numbers(7, (6,))
     names = np.array([f"n{row % 5}" for row in range(90)])
     parts = np.where(np.arange(90) % 4 == 0, "test", "train")
@@ -202,19 +200,19 @@ def npz(folder: Path) -> FederatedData:
     return build(section, seed=0)
 
 
-def partitioned(name: str, **settings: Any) -> Callable[[Path], FederatedData]:
-    def make(folder: Path) -> FederatedData:
+def partitioned(name, **settings):
+    def make(folder):
         x, y = numbers(8, (3,))
-        partitioner: Any = PARTITIONERS[name](**settings)
+        partitioner = PARTITIONERS[name](**settings)
         return from_partitioner(x, y, partitioner, group=np.arange(90) % 2, seed=4)
 
     return make
 
 
-def shipped(name: str, **settings: Any) -> Callable[[Path], FederatedData]:
+def shipped(name, **settings):
     """A data set by its settings; `path` and `dir` are names inside the case's folder."""
 
-    def make(folder: Path) -> FederatedData:
+    def make(folder):
         places = {
             key: str(folder / str(settings[key])) for key in ("path", "dir") if key in settings
         }
@@ -223,7 +221,7 @@ def shipped(name: str, **settings: Any) -> Callable[[Path], FederatedData]:
     return make
 
 
-def acs(folder: Path, **settings: Any) -> FederatedData:
+def acs(folder, **settings):
     """A file as folktables has it: other columns, people outside the filter, missing codes."""
     rng = np.random.default_rng(11)
     names = "SERIALNO ST AGEP COW SCHL MAR OCCP POBP RELSHIPP WKHP SEX RAC1P PINCP"
@@ -252,11 +250,11 @@ def acs(folder: Path, **settings: Any) -> FederatedData:
     return build(section | settings, seed=2)
 
 
-def bundled(**settings: Any) -> Callable[[Path], FederatedData]:
+def bundled(**settings):
     return shipped("fair_mnist_rotate", source="bundled", **settings)
 
 
-MADE: dict[str, Callable[[Path], FederatedData]] = {
+MADE = {
     "arrays": arrays,
     "arrays of bytes": arrays_of_bytes,
     "arrays inside": arrays_inside,
@@ -275,7 +273,7 @@ MADE: dict[str, Callable[[Path], FederatedData]] = {
     "bundled, validation": bundled(clients=12, validation_share=0.2),
     "bundled, samples": bundled(clients=100, samples_per_client=30),
 }
-REAL: dict[str, Callable[[Path], FederatedData]] = {
+REAL = {
     "adult": shipped("adult", dir=""),
     "adult, seed 1": shipped("adult", dir="", seed=1, alpha=1.0),
     "adult, label": shipped("adult", dir="", alpha=5.0, partition_by="label", clients=10),
@@ -296,7 +294,7 @@ REAL: dict[str, Callable[[Path], FederatedData]] = {
 }
 
 
-def table_digest(name: str, folder: Path, form: str = "csv") -> str:
+def table_digest(name, folder, form="csv"):
     make, settings = TABLES[name]
     path = make(folder / "t.csv")
     if form == "csv":
@@ -306,7 +304,7 @@ def table_digest(name: str, folder: Path, form: str = "csv") -> str:
     return digest(from_table(given, **settings) if frame else from_table(**given, **settings))
 
 
-def main(real: str) -> None:
+def main(real):
     digests = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in TABLES:

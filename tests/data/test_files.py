@@ -2,9 +2,7 @@
 
 import gzip
 import hashlib
-import threading
 import xml.etree.ElementTree as ElementTree
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -17,36 +15,13 @@ BODY = bytes(range(256)) * 200
 SHA = hashlib.sha256(BODY).hexdigest()
 
 
-class Server(BaseHTTPRequestHandler):
-    """Serves the file below /good/, another below /wrong/, nothing elsewhere."""
-
-    def do_GET(self):
-        body = {"good": BODY, "wrong": BODY[::-1]}.get(self.path.split("/")[1])
-        self.send_response(404 if body is None else 200)
-        self.send_header("Content-Length", str(len(body or b"")))
-        self.end_headers()
-        self.wfile.write(body or b"")
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def mirrors():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield lambda *names: tuple(f"http://127.0.0.1:{server.server_port}/{name}/" for name in names)
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_the_first_mirror_with_the_published_file_delivers_it(mirrors, tmp_path):
+def test_the_first_mirror_with_the_published_file_delivers_it(serve, tmp_path):
+    address = serve(good=BODY, wrong=BODY[::-1])
+    missing, wrong, good = (f"{address}{name}/" for name in ("missing", "wrong", "good"))
     with pytest.raises(DataError, match=r"put it at .*404.*hash"):
-        File("file", len(BODY), mirrors("missing", "wrong"), SHA).download(tmp_path)
+        File("file", len(BODY), (missing, wrong), SHA).download(tmp_path)
     assert not list(tmp_path.iterdir())
-    file = File("file", len(BODY), mirrors("missing", "wrong", "good"), SHA)
+    file = File("file", len(BODY), (missing, wrong, good), SHA)
     assert file.download(tmp_path / "deep").read_bytes() == BODY
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["file"]
 

@@ -18,8 +18,8 @@ from e2fl.errors import ConfigError, DataError, E2flWarning
 from e2fl.models import Model
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder, write_data
-from e2fl.runs.watcher import Watcher
 from tests.data.golden import digest, mixed
+from tests.runs.helpers import Noting
 
 ROLES = {"client": "who", "label": "y"}
 REGIONS = {"client": "who", "label": "y", "group": "region"}
@@ -317,21 +317,13 @@ def test_more_outputs_than_classes_are_warned_of():
         model.require_fit((4,), 3, "own")
 
 
-class Warnings(Watcher):
-    def __init__(self):
-        self.messages = []
-
-    def warn(self, message):
-        self.messages.append(message)
-
-
 def test_an_input_that_was_the_group_of_an_earlier_run_is_warned_of(tmp_path):
     frame(60, age=DRAWN / 7, sex=["f", "m"] * 30).to_csv(tmp_path / "t.csv", index=False)
-    watcher = Warnings()
+    watcher = Noting()
     for name, settings in (("a", {"group": "sex"}), ("b", {"group": "sex"}), ("c", {})):
         made = experiment(tmp_path / "t.csv", **settings)
         run_experiment(made, out=tmp_path / "runs" / name, watcher=watcher)
-    assert sum("column 'sex' is an input here" in message for message in watcher.messages) == 1
+    assert sum("column 'sex' is an input here" in message for message in watcher.warnings) == 1
 
 
 def test_a_path_in_a_configuration_starts_at_its_own_folder(tmp_path, monkeypatch, capsys):

@@ -79,8 +79,6 @@ def _build(folder):
 
 @pytest.mark.slow
 def test_the_site_builds_and_a_broken_link_fails_it(tmp_path):
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("mkdocstrings_handlers.python")
     for name in ("docs", "src"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)

@@ -1,9 +1,6 @@
 """Fairness metrics for any Flower strategy."""
 
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
 from flwr.app import MetricRecord, RecordDict
 
 from e2fl.flower.fairness import fairness

@@ -7,9 +7,6 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from e2fl.errors import RunError

@@ -3,12 +3,9 @@
 import json
 
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
-from flwr.app import ConfigRecord, RecordDict
 
 from e2fl.data import Population
 from e2fl.errors import WireError

@@ -8,9 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
-
 from e2fl.errors import ConfigError, RunError
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on

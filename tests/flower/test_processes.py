@@ -4,18 +4,14 @@ import json
 import os
 import sys
 
+import psutil
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-pytest.importorskip("psutil", reason="psutil finds the processes to end")
-
-import psutil
-
-from e2fl.config.experiment import from_dict
 from e2fl.flower.export import export
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from tests.flower.machines import DONE, STARTED, Machines, finished, listening, port
+from tests.toys import toy_with
 
 pytestmark = pytest.mark.slow
 
@@ -24,18 +20,8 @@ ANY = f"pins='any' {PATIENT}"
 
 
 def experiment(rounds, clients=3):
-    return from_dict(
-        {
-            "name": "tiny",
-            "rounds": rounds,
-            "evaluate_every": rounds,
-            "checkpoint_seconds": 0.0,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": clients},
-            "model": {"name": "mlp", "hidden": [8]},
-            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 1},
-            "algorithm": {"name": "e2fl", "clients_per_round": clients},
-        }
-    )
+    few = {"data": {"clients": clients}, "algorithm": {"clients_per_round": clients}}
+    return toy_with(name="tiny", rounds=rounds, evaluate_every=rounds, **few)
 
 
 @pytest.fixture

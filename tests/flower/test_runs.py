@@ -9,9 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
-
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.local import Local
 from e2fl.data import Client
@@ -42,7 +39,8 @@ ON_NODES = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_killed_server_resumes_to_the_same_result(name, toy, tmp_path):
+def test_a_killed_server_resumes_to_the_result_of_the_simulator(name, toy, tmp_path):
+    """A run that is not interrupted: tests/flower/test_runtimes_agree.py."""
     experiment = toy.variant(name)
     population = experiment.build_data().population
     last = experiment.build_algorithm().rounds(experiment.rounds, population)
@@ -51,9 +49,8 @@ def test_a_killed_server_resumes_to_the_same_result(name, toy, tmp_path):
         on_flower(experiment, tmp_path, config, watcher=killed_at(last - 1))
     # The newest checkpoint is of the round before: what clients stored since must not count.
     resumed = on_flower(experiment, tmp_path, replace(config, resume=True))
-    whole = on_flower(experiment, tmp_path / "whole", RunConfig(out=str(tmp_path / "whole-run")))
-    assert_equal(resumed, whole)
-    files, expected = tmp_path / "run", tmp_path / "whole-run"
+    assert_equal(resumed, run_experiment(experiment, out=tmp_path / "simulated"))
+    files, expected = tmp_path / "run", tmp_path / "simulated"
     assert {path.name for path in files.iterdir()} == {path.name for path in expected.iterdir()}
     assert (files / "clients.csv").read_bytes() == (expected / "clients.csv").read_bytes()
 

@@ -11,9 +11,6 @@ import tomllib
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
-
 from e2fl.cli import main
 from e2fl.errors import ConfigError
 from e2fl.flower.export import export

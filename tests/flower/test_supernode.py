@@ -7,9 +7,6 @@ import time
 from dataclasses import dataclass
 
 import pytest
-
-pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-
 from flwr.supercore.constant import TaskType
 
 from e2fl.config.experiment import Experiment

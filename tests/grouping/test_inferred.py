@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
 from e2fl.evaluation import NO_GROUP
@@ -23,6 +22,7 @@ from e2fl.models import Model, Supernet
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem, same
 from e2fl.testing.toy import Toy
+from tests.toys import toy_with
 
 MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
 MASKS = ["110010101001", "011100110010", "101001010110", "010110001101"]
@@ -192,28 +192,23 @@ def test_more_groups_than_clients_is_a_mistake(kind):
 )
 def test_the_styles_of_a_toy_problem_are_found(name, start, groups):
     """Clients of different groups see the classes in different styles."""
-    experiment = toy_with({"name": name, "groups": groups} | start, groups)
+    experiment = styled({"name": name, "groups": groups} | start, groups)
     assert run_experiment(experiment).summary["inference"]["matched"] == 100.0
 
 
-def toy_with(grouping, groups, rounds=12):
-    data = {"name": "e2fl.testing.toy:Toy", "clients": 4 * groups, "groups": groups}
-    return from_dict(
-        {
-            "rounds": rounds,
-            "evaluate_every": 4,
-            "data": data | {"examples": 60, "styles": True},
-            "model": {"name": "mlp", "hidden": [48]},
-            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
-            "algorithm": {"name": "e2fl", "clients_per_round": 3 * groups, "grouping": grouping},
-        }
+def styled(grouping, groups, rounds=12):
+    return toy_with(
+        rounds=rounds,
+        data={"clients": 4 * groups, "groups": groups, "examples": 60, "styles": True},
+        model={"name": "mlp", "hidden": [48]},
+        algorithm={"clients_per_round": 3 * groups, "grouping": grouping},
     )
 
 
 def test_clustered_rounds_are_those_of_rank_clustering_and_send_no_masks():
     clustered = {"name": "lowest_loss", "groups": 2, "clustered": 3}
-    by_server = run_experiment(toy_with({"name": "rank_clustering", "groups": 2}, 2, rounds=3))
-    run = run_experiment(toy_with(clustered, 2, rounds=3))
+    by_server = run_experiment(styled({"name": "rank_clustering", "groups": 2}, 2, rounds=3))
+    run = run_experiment(styled(clustered, 2, rounds=3))
     for name in ("global_ranking", "groups"):
         assert same(getattr(run.state, name), getattr(by_server.state, name))
     bytes_of = [one.summary["bytes"] for one in (run, by_server)]
@@ -242,7 +237,7 @@ def test_clients_choose_once_the_clustered_rounds_are_over():
 def test_a_client_that_missed_the_clustering_counts_from_its_second_ballot(kind):
     """Neither its ranking nor its table counts while it only joins a group."""
     algorithm = E2FL(clients_per_round=8, reading="weights", grouping=kind(groups=2))
-    problem = Problem(algorithm)
+    problem = Problem(algorithm)  # the odd clients are of another group than the even ones
     federation = problem.federation()
 
     def rounds(absent):
@@ -258,7 +253,8 @@ def test_a_client_that_missed_the_clustering_counts_from_its_second_ballot(kind)
 
     late, away = rounds({0: [5]}), rounds({0: [5], 1: [5]})
     assert 5 not in late[0].membership.assignments
-    assert 5 in late[1].membership.assignments
+    groups = late[1].membership.assignments
+    assert groups[5] == groups[1] != groups[0]
     for name in ("global_ranking", "groups", "table"):
         assert same(getattr(late[1], name), getattr(away[1], name))
         assert not same(getattr(late[2], name), getattr(away[2], name))

@@ -10,18 +10,15 @@ from hypothesis import strategies as st
 
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.config.experiment import from_dict
 from e2fl.errors import RunError
 from e2fl.evaluation import Score
-from e2fl.grouping import LowestLoss, RankClustering
-from e2fl.participation import Ask
-from e2fl.rounds import Request, Traffic
+from e2fl.grouping import LowestLoss
+from e2fl.rounds import Traffic
 from e2fl.runs.measure import Totals, inference
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.watcher import Watcher
-from e2fl.simulation.simulator import SimulatedFederation
-from e2fl.testing.contract import same
 from e2fl.testing.toy import Toy
+from tests.runs.helpers import Noting
+from tests.toys import toy_with
 
 FOUND = [0, 0, 0, 1, 1, 2, 2, 2]
 TRUE = [5, 5, 6, 6, 6, 7, 5, 5]  # pairs: 0-5 twice, 0-6, 1-6 twice, 2-7, 2-5 twice
@@ -71,17 +68,8 @@ def test_groups_without_truth_are_measured_as_far_as_can_be():
     assert inference({0: Score({})}, data.population, Totals()) is None
 
 
-def toy(grouping, rounds=4, data=None, **algorithm):
-    return from_dict(
-        {
-            "rounds": rounds,
-            "evaluate_every": 2,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": 8, "styles": True} | (data or {}),
-            "model": {"name": "mlp", "hidden": [24]},
-            "learner": {"learning_rate": 0.1},
-            "algorithm": {"name": "e2fl", "clients_per_round": 4, "grouping": grouping} | algorithm,
-        }
-    )
+def toy(grouping, rounds=4):
+    return toy_with(rounds=rounds, data={"styles": True}, algorithm={"grouping": grouping})
 
 
 def test_every_evaluated_round_says_how_well_groups_are_found(tmp_path):
@@ -149,32 +137,6 @@ def test_clustering_costs_one_small_ballot_of_everybody():
     assert all_of_it - few == 8 * ((first.edges * (first.edges - 1).bit_length() + 7) // 8)
 
 
-def test_a_client_that_missed_the_clustering_finds_its_group_when_its_turn_comes():
-    data = Toy(clients=8, styles=True)
-    experiment = toy({"name": "rank_clustering", "groups": 2})
-    algorithm = E2FL(clients_per_round=8, grouping=RankClustering(groups=2))
-    model = experiment.build_model(data)
-    federation = SimulatedFederation(data, algorithm, experiment.build_learner(model))
-    state = algorithm.start(model, data.population, 0)
-    ask = Ask(data.population.ids, kind="prepare")
-    ballots = dict(
-        federation.train(Request(0, ask, algorithm.broadcast(state, ask.clients))).answers
-    )
-    del ballots[5]
-    state = algorithm.aggregate(state, ballots)
-    assert 5 not in state.membership.assignments
-    request = Request(1, Ask([4, 5]), algorithm.broadcast(state, [4, 5]))
-    replies = dict(federation.train(request).answers)
-    for client, reply in replies.items():
-        algorithm.check(state, client, reply)
-    after = algorithm.aggregate(state, replies)
-    assigned = after.membership.assignments
-    assert assigned[5] == assigned[1] != assigned[0]
-    # It does not vote yet: its ballot was trained from another ranking than the others'.
-    alone = algorithm.aggregate(state, {4: replies[4]})
-    assert same(after.global_ranking, alone.global_ranking)
-
-
 # What cannot be is said, or has a clear result.
 
 
@@ -188,14 +150,6 @@ def test_one_group_is_frl(name):
     assert one.summary["clients"] == frl.summary["clients"]
 
 
-class Listening(Watcher):
-    def __init__(self):
-        self.heard = []
-
-    def warn(self, message):
-        self.heard.append(message)
-
-
 def poisoned(data, *clients):
     """The same federation, some of whose clients hold inputs that are NaN."""
     for client in clients:
@@ -206,11 +160,9 @@ def poisoned(data, *clients):
 @pytest.mark.parametrize("name", ["local", "fedavg", "ifca", "fairfed", "afl", "e2fl"])
 def test_a_client_whose_loss_is_no_number_is_left_out_and_named(name):
     experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
-    listening = Listening()
-    run = run_experiment(
-        experiment, data=poisoned(Toy(clients=8, styles=True), 3), watcher=listening
-    )
-    assert any("client 3 left out" in heard for heard in listening.heard)
+    noting = Noting()
+    run = run_experiment(experiment, data=poisoned(Toy(styles=True), 3), watcher=noting)
+    assert any("client 3 left out" in warning for warning in noting.warnings)
     assert run.history[-1]["answered"] == 7
     assert np.isfinite(run.summary["clients"]["mean"])
     assert np.isfinite([group["loss"] for group in run.summary["groups"].values()]).all()

@@ -20,7 +20,7 @@ print(len(kernels.invert.stats.cache_hits))
 """
 
 
-def hits(root: Path, cache: Path) -> int:
+def hits(root, cache):
     environment = os.environ | {"PYTHONPATH": str(root), "XDG_CACHE_HOME": str(cache)}
     environment.pop("NUMBA_CACHE_DIR", None)
     shown = subprocess.run(
@@ -29,7 +29,7 @@ def hits(root: Path, cache: Path) -> int:
     return int(shown.stdout)
 
 
-def test_a_copy_finds_the_code_that_another_copy_compiled(tmp_path: Path) -> None:
+def test_a_copy_finds_the_code_that_another_copy_compiled(tmp_path):
     package = Path(e2fl.__file__).parent
     for name in ("one", "two"):
         for part in ("kernels", "errors.py", "version.py"):
@@ -43,7 +43,7 @@ def test_a_copy_finds_the_code_that_another_copy_compiled(tmp_path: Path) -> Non
     assert hits(tmp_path / "two", tmp_path / "cache") == 1
 
 
-def test_the_folder_is_named_after_all_files_with_loops() -> None:
+def test_the_folder_is_named_after_all_files_with_loops():
     package = Path(kernels.__file__).parent.parent
     with_loops = {path for path in package.rglob("*.py") if "\n@compiled\n" in path.read_text()}
     assert len(with_loops) > 7
@@ -52,14 +52,14 @@ def test_the_folder_is_named_after_all_files_with_loops() -> None:
     assert machine_code.FOLDER.name == f"compiled-{machine_code.DIGEST}"
 
 
-def _hold(folder: Path, seconds: float) -> None:
+def _hold(folder, seconds):
     machine_code.FOLDER = folder
     with machine_code.one_process():
         (folder / "held").touch()
         time.sleep(seconds)
 
 
-def test_one_process_compiles_while_another_waits(tmp_path: Path, monkeypatch) -> None:
+def test_one_process_compiles_while_another_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_code, "FOLDER", tmp_path)
     other = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path, 0.5))
     other.start()

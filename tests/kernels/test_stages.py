@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError
@@ -27,19 +26,17 @@ from tests.twins import reference
 ROOT = Path(__file__).parents[2]
 
 
-def conv(
-    inputs: int, outputs: int, kernel: int | tuple[int, int], padding: int | tuple[int, int] = 0
-) -> nn.Conv2d:
+def conv(inputs, outputs, kernel, padding=0):
     return nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=False)
 
 
-def linear(inputs: int, outputs: int) -> nn.Linear:
+def linear(inputs, outputs):
     return nn.Linear(inputs, outputs, bias=False)
 
 
 # Every kind of block, with sizes that fill whole vectors and sizes that do not: network, inputs,
 # classes, batch.
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
+NETWORKS = {
     "lenet": (lambda: lenet((1, 12, 12), 10, channels=(32, 64), hidden=24), (1, 12, 12), 10, 8),
     "narrow lenet": (lambda: lenet((1, 10, 10), 4, channels=(5, 9), hidden=7), (1, 10, 10), 4, 3),
     "linear": (lambda: nn.Sequential(nn.Flatten(), linear(49, 3)), (1, 7, 7), 3, 10),
@@ -114,14 +111,12 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] =
 }
 
 
-def batches(name: str, *, weighted: bool = False) -> list[Batch]:
+def batches(name, *, weighted=False):
     _, shape, classes, size = NETWORKS[name]
     return made(shape, classes, (size, size, 1, size), weighted=weighted)  # the last one is smaller
 
 
-def made(
-    shape: tuple[int, ...], classes: int, sizes: tuple[int, ...], *, weighted: bool = False
-) -> list[Batch]:
+def made(shape, classes, sizes, *, weighted=False):
     """Batches of these sizes."""
     random = torch.Generator().manual_seed(1)
     return [
@@ -135,18 +130,18 @@ def made(
     ]
 
 
-def close(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+def close(a, b):
     assert a.keys() == b.keys()
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-6)
 
 
 @pytest.fixture(params=NETWORKS)
-def name(request: pytest.FixtureRequest) -> str:
+def name(request):
     return str(request.param)
 
 
-def test_scores_are_trained_as_by_plain_edge_popup(name: str) -> None:
+def test_scores_are_trained_as_by_plain_edge_popup(name):
     model = Model(NETWORKS[name][0]())
     supernet = model.supernet(0)
     start = supernet.scores(supernet.ranking)
@@ -168,7 +163,7 @@ def test_scores_are_trained_as_by_plain_edge_popup(name: str) -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_weights_are_trained_as_by_automatic_differentiation(name: str, weighted: bool) -> None:
+def test_weights_are_trained_as_by_automatic_differentiation(name, weighted):
     model = Model(NETWORKS[name][0]())
     start, anchor = model.initial_weights(0), model.initial_weights(1)
     before = {n: w.clone() for n, w in start.items()}
@@ -179,7 +174,7 @@ def test_weights_are_trained_as_by_automatic_differentiation(name: str, weighted
     assert all(torch.equal(w, before[n]) for n, w in start.items())
 
 
-def test_gradients_are_those_of_automatic_differentiation(name: str) -> None:
+def test_gradients_are_those_of_automatic_differentiation(name):
     """Gradients of the loss and of the entropy, over more examples than are processed together."""
     network, shape, classes, _ = NETWORKS[name]
     model = Model(network())
@@ -201,7 +196,7 @@ def test_gradients_are_those_of_automatic_differentiation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lenet", "overlapping tiles"], indirect=True)
-def test_convolutions_of_16_channels_use_winograd(name: str) -> None:
+def test_convolutions_of_16_channels_use_winograd(name):
     network, shape, _, _ = NETWORKS[name]
     plan = Plan(blocks_of(network()) or [], shape, 1)
     first, *others = [stage for stage in plan.stages.values() if isinstance(stage, Convolution)]
@@ -211,7 +206,7 @@ def test_convolutions_of_16_channels_use_winograd(name: str) -> None:
 
 
 @pytest.mark.parametrize("pool", [1, 2])
-def test_winograd_gives_the_convolution(pool: int) -> None:
+def test_winograd_gives_the_convolution(pool):
     """To a few units of rounding of the largest output, wherever a tile lies."""
     network = nn.Sequential(conv(16, 24, 3, 1), *[nn.MaxPool2d(pool)] * (pool > 1), nn.Flatten())
     images = torch.randn(3, 16, 11, 14, generator=torch.Generator().manual_seed(4))
@@ -223,7 +218,7 @@ def test_winograd_gives_the_convolution(pool: int) -> None:
     assert (outputs - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
-def test_weights_may_be_views_of_others() -> None:
+def test_weights_may_be_views_of_others():
     model = Model(lenet((1, 10, 10), 4, channels=(5, 9), hidden=7))
     params = model.initial_weights(0)
     turned = {n: w.transpose(0, 1).contiguous().transpose(0, 1) for n, w in params.items()}
@@ -243,14 +238,14 @@ def test_weights_may_be_views_of_others() -> None:
         (nn.Sequential(conv(2, 4, 3), nn.ReLU(), nn.Flatten(), linear(16, 3)), (1, 4, 4)),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(network: nn.Module, shape: tuple[int, ...]) -> None:
+def test_inputs_that_do_not_fit_are_refused(network, shape):
     blocks = blocks_of(network)
     assert blocks is not None
     with pytest.raises(DataError, match="do not fit the network"):
         Plan(blocks, shape, 2)
 
 
-def test_labels_that_are_no_class_have_no_gradient() -> None:
+def test_labels_that_are_no_class_have_no_gradient():
     model = Model(nn.Sequential(nn.Flatten(), linear(4, 3)))
     examples = Examples(np.zeros((2, 4), np.float32), np.array([0, 3]))
     for engine in (engine_for(model), AutogradEngine(model)):
@@ -259,7 +254,7 @@ def test_labels_that_are_no_class_have_no_gradient() -> None:
             learner.gradient(model.initial_weights(0), examples)
 
 
-def test_outputs_are_those_of_the_network_however_many_at_once(name: str) -> None:
+def test_outputs_are_those_of_the_network_however_many_at_once(name):
     model = Model(NETWORKS[name][0]())
     params = model.initial_weights(0)
     x = torch.randn(70, *NETWORKS[name][1], generator=torch.Generator().manual_seed(2))
@@ -270,7 +265,7 @@ def test_outputs_are_those_of_the_network_however_many_at_once(name: str) -> Non
     assert torch.equal(together, apart)
 
 
-def test_the_edges_kept_are_those_of_the_ranking() -> None:
+def test_the_edges_kept_are_those_of_the_ranking():
     """After every step, bit for bit: the mask of the next forward pass keeps the highest scores."""
     model = Model(nn.Sequential(nn.Flatten(), linear(103, 97)))
     supernet = model.supernet(0)
@@ -285,12 +280,12 @@ def test_the_edges_kept_are_those_of_the_ranking() -> None:
         assert (bits.reshape(97, -1)[:, :103].reshape(-1) == expected).all()
 
 
-def test_equal_work_in_several_threads_gives_equal_bits() -> None:
+def test_equal_work_in_several_threads_gives_equal_bits():
     model = Model(lenet((1, 12, 12), 10, channels=(8, 16), hidden=16))
     supernet = model.supernet(0)
     engine = engine_for(model)
 
-    def work(_: int) -> list[bytes]:
+    def work(_):
         scores = engine.fit_scores(supernet, supernet.scores(supernet.ranking), batches("lenet"))
         return [score.tobytes() for score in scores.values()]
 
@@ -316,12 +311,12 @@ def test_equal_work_in_several_threads_gives_equal_bits() -> None:
         nn.ModuleDict({"fc": linear(4, 2)}),
     ],
 )
-def test_other_networks_go_to_the_general_engine(network: nn.Module) -> None:
+def test_other_networks_go_to_the_general_engine(network):
     assert blocks_of(network) is None
     assert type(engine_for(Model(network))) is AutogradEngine
 
 
-def test_weights_of_several_magnitudes_go_to_the_general_path() -> None:
+def test_weights_of_several_magnitudes_go_to_the_general_path():
     model = Model(nn.Sequential(nn.Flatten(), linear(16, 4)))
     supernet = model.supernet(0)
     supernet.weights["1.weight"][0, 0] *= 2
@@ -332,14 +327,14 @@ def test_weights_of_several_magnitudes_go_to_the_general_path() -> None:
     assert one["1.weight"].tobytes() == other["1.weight"].tobytes()
 
 
-def test_a_batch_larger_than_the_first_is_refused() -> None:
+def test_a_batch_larger_than_the_first_is_refused():
     model = Model(nn.Sequential(nn.Flatten(), linear(16, 4)))
     with pytest.raises(ValueError, match="first must be the largest"):
         engine_for(model).fit(model.initial_weights(0), made((16,), 4, (1, 2)))
 
 
 @pytest.mark.parametrize("batch", [15, 16, 40])  # the single pass, and tiles
-def test_wide_layers_and_larger_batches_are_trained_as_by_autograd(batch: int) -> None:
+def test_wide_layers_and_larger_batches_are_trained_as_by_autograd(batch):
     model = Model(mlp((150,), 11, hidden=(103, 70)))  # sizes that leave rests of every tile
     work = made((150,), 11, (batch, batch, 7))
     start, supernet = model.initial_weights(0), model.supernet(0)
@@ -377,7 +372,7 @@ AVX2 = (
 
 @pytest.mark.slow
 @pytest.mark.skipif(not WIDE, reason="this processor has no AVX-512 to compare with")
-def test_machines_without_avx512_get_the_same_bits(tmp_path: Path) -> None:
+def test_machines_without_avx512_get_the_same_bits(tmp_path):
     narrow = {
         "NUMBA_CPU_NAME": "haswell",
         "NUMBA_CPU_FEATURES": AVX2,

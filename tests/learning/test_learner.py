@@ -1,6 +1,7 @@
 """Local training: a golden trace of edge-popup, SGD against torch's own, a client's counts."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ from torch import nn
 
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError
-from e2fl.learning import Learner, Settings
+from e2fl.learning import Settings, build_learner
 from e2fl.learning.autograd import AutogradEngine, Batch
 from e2fl.models import Model, Supernet
 from e2fl.networks import mlp
 from e2fl.rankings.order import invert, mask_layers, mask_of, order_of, rank_of
+from tests.learning.test_own_loss import points
 
 SCORES = [0.30, 0.10, 0.50, 0.20, 0.60, 0.40]
 TRACE = [  # order before, mask, loss, gradient, scores after; three steps by hand
@@ -42,22 +44,8 @@ def linear():
 
 
 def a_learner(model, seed=0, **settings):
-    return Learner(
-        model,
-        AutogradEngine(model),
-        model.supernet(seed),
-        model.initial_weights(seed),
-        Settings(**settings),
-        seed,
-        1,
-        0,
-    )
-
-
-def points(count=40, features=6, classes=3, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((count, features)).astype(np.float32)
-    return Examples(x, rng.integers(classes, size=count))
+    learner = build_learner(model, Settings(**settings), seed)
+    return replace(learner, engine=AutogradEngine(model), round_number=1)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -95,7 +83,7 @@ def test_the_mask_that_is_trained_is_the_mask_of_the_ranking_that_is_sent():
     scores = learner.engine.fit_scores(
         learner.supernet,
         learner.supernet.scores(learner.supernet.ranking),
-        learner._batches(points(), 6, "batches", 0),
+        learner._batches(points((6,)), 6, "batches", 0),
     )
     assert any((score < 0).any() for score in scores.values())
     sent = mask_layers({name: rank_of(score) for name, score in scores.items()}, model.keep)
@@ -104,31 +92,13 @@ def test_the_mask_that_is_trained_is_the_mask_of_the_ranking_that_is_sent():
         assert ((score >= threshold) == sent[name]).all()
 
 
-def test_dense_training_is_torchs_sgd():
-    model = Model(mlp((6,), 3, hidden=(8,)))
-    examples = points()
-    start = model.initial_weights(0)
-    learner = a_learner(model, learning_rate=0.05, epochs=2, batch_size=8)
-    found = learner.fit(start, examples)
-
-    network = mlp((6,), 3, hidden=(8,))
-    network.load_state_dict(start)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
-    for batch in learner._batches(examples, 2, "batches", 0):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(network(batch.x), batch.y).backward()
-        optimizer.step()
-    for name, weight in network.state_dict().items():
-        assert torch.allclose(found[name], weight, atol=1e-6)
-
-
 def test_training_leaves_what_it_started_from_alone():
     model = Model(mlp((6,), 3, hidden=(8,)))
     learner = a_learner(model)
     before = {name: weight.clone() for name, weight in learner.initial.items()}
     ranking = {name: rank.copy() for name, rank in learner.supernet.ranking.items()}
-    learner.fit(learner.initial, points())
-    learner.fit_scores(learner.supernet.ranking, points())
+    learner.fit(learner.initial, points((6,)))
+    learner.fit_scores(learner.supernet.ranking, points((6,)))
     assert all(torch.equal(before[name], learner.initial[name]) for name in before)
     assert all((ranking[name] == learner.supernet.ranking[name]).all() for name in ranking)
     assert torch.equal(
@@ -136,26 +106,12 @@ def test_training_leaves_what_it_started_from_alone():
     )
 
 
-def test_a_strong_proximal_term_holds_a_model_in_its_place():
-    model = Model(mlp((6,), 3, hidden=(8,)))
-    learner = a_learner(model, learning_rate=0.02)
-    loose, held = (
-        learner.fit(learner.initial, points(), toward=learner.initial, proximal=lam)
-        for lam in (0.0, 20.0)
-    )
-    drift = [
-        sum(float((end[name] - learner.initial[name]).norm()) for name in end)
-        for end in (loose, held)
-    ]
-    assert drift[1] < drift[0] / 3
-
-
 def test_the_last_partial_batch_is_kept_and_every_example_seen_once_an_epoch():
     learner = a_learner(Model(mlp((6,), 3, hidden=(8,))), batch_size=16)
-    batches = list(learner._batches(points(40), 2, "batches", 0))
+    batches = list(learner._batches(points((6,), 40), 2, "batches", 0))
     assert [len(batch.y) for batch in batches] == [16, 16, 8] * 2
     seen = torch.cat([batch.x for batch in batches[:3]])
-    assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, points(40).x.tolist()))
+    assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, points((6,), 40).x.tolist()))
 
 
 def test_rates_fall_as_asked():
@@ -195,27 +151,9 @@ def test_a_tally_counts_what_is_right_and_wrong():
 def test_a_gradient_over_all_examples_does_not_depend_on_how_they_are_cut():
     model = Model(mlp((6,), 3, hidden=(8,)))
     learner = a_learner(model)
-    examples = points(1200)
+    examples = points((6,), 1200)
     whole = AutogradEngine(model).gradients(
         learner.initial, Batch(examples.inputs(), examples.labels(), 0.0)
     )
     found = learner.gradient(learner.initial, examples)
     assert all(torch.allclose(found[name], whole[name], atol=1e-6) for name in whole)
-
-
-def test_edge_popup_learns_without_touching_a_weight():
-    model = Model(mlp((6,), 3, hidden=(64,)))
-    rng = np.random.default_rng(1)
-    y = rng.integers(3, size=300)
-    x = (np.eye(3, 6)[y] * 3 + rng.standard_normal((300, 6))).astype(np.float32)
-    examples = Examples(x, y)
-    learner = a_learner(model, learning_rate=0.1, epochs=10)
-    before = learner.tally(learner.weights_of(mask_layers(learner.supernet.ranking, 0.5)), examples)
-    after = learner.tally(
-        learner.weights_of(
-            mask_layers(learner.fit_scores(learner.supernet.ranking, examples), 0.5)
-        ),
-        examples,
-    )
-    assert before.accuracy < 60
-    assert after.accuracy > 90

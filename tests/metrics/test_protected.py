@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from fairlearn import metrics as fairlearn
+from sklearn import metrics as sklearn
 
 from e2fl import metrics
 from e2fl.metrics import f1, protected
@@ -30,8 +32,6 @@ def test_differences_of_counts_by_hand():
 
 
 def test_differences_of_rows_agree_with_fairlearn():
-    fairlearn = pytest.importorskip("fairlearn.metrics")
-    sklearn = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(0)
     a = rng.integers(0, 2, 400)
     y = (rng.random(400) < 0.2 + 0.2 * a).astype(int)

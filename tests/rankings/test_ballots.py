@@ -12,7 +12,6 @@ from e2fl.errors import WireError
 from e2fl.models import Layer, ModelSpec
 from e2fl.rankings import coder as coarse_module
 from e2fl.rankings.ballots import (
-    Ballot,
     Boundary,
     Buckets,
     Exact,
@@ -22,7 +21,6 @@ from e2fl.rankings.ballots import (
     encode_mask,
     ranking_of_mask,
 )
-from e2fl.rankings.coder import Coarse
 from e2fl.rankings.order import Ranking, mask_layers
 from e2fl.wire import Message
 
@@ -43,12 +41,12 @@ MOVES = [
 ]
 
 
-def drawn(sizes: dict[str, int], seed: int) -> Ranking:
+def drawn(sizes, seed):
     rng = np.random.default_rng(seed)
     return {name: rng.permutation(size).astype(np.int32) for name, size in sizes.items()}
 
 
-def near(reference: Ranking, spread: float, seed: int) -> Ranking:
+def near(reference, spread, seed):
     """A ranking in which edges moved by about this fraction of their layer."""
     rng = np.random.default_rng(seed)
     moved = {
@@ -58,11 +56,11 @@ def near(reference: Ranking, spread: float, seed: int) -> Ranking:
     return {name: np.argsort(np.argsort(places)).astype(np.int32) for name, places in moved.items()}
 
 
-def is_permutation(ranking: Ranking) -> bool:
+def is_permutation(ranking):
     return all(sorted(rank.tolist()) == list(range(rank.size)) for rank in ranking.values())
 
 
-def equal(a: Ranking, b: Ranking) -> bool:
+def equal(a, b):
     return list(a) == list(b) and all(np.array_equal(a[name], b[name]) for name in a)
 
 
@@ -71,7 +69,7 @@ REFERENCE = Reference(drawn(SIZES, 0), {"first": 9, "third": 100})
 BALLOT = near(REFERENCE.ranking, 0.05, 1)
 
 
-def test_six_edges_in_three_buckets_by_hand() -> None:
+def test_six_edges_in_three_buckets_by_hand():
     reference = Reference({"w": np.array([0, 1, 2, 3, 4, 5], np.int32)})
     ballot = Buckets(3)
     sent = ballot.encode({"w": np.array([5, 0, 1, 3, 2, 4], np.int32)}, reference)
@@ -81,9 +79,7 @@ def test_six_edges_in_three_buckets_by_hand() -> None:
 
 @pytest.mark.parametrize("ballot", COARSE, ids=ids)
 @pytest.mark.parametrize("spread", [0.0, 0.01, 0.3])
-def test_a_decoded_ballot_is_a_permutation_that_says_the_same_again(
-    ballot: Ballot, spread: float
-) -> None:
+def test_a_decoded_ballot_is_a_permutation_that_says_the_same_again(ballot, spread):
     sent = ballot.encode(near(REFERENCE.ranking, spread, 2), REFERENCE)
     decoded = ballot.decode(sent, REFERENCE)
     assert is_permutation(decoded)
@@ -96,9 +92,7 @@ def test_a_decoded_ballot_is_a_permutation_that_says_the_same_again(
     st.integers(2, 256),
     st.integers(0, 2**32),
 )
-def test_each_edge_lands_in_the_bucket_it_was_sent_in(
-    sizes: list[int], buckets: int, seed: int
-) -> None:
+def test_each_edge_lands_in_the_bucket_it_was_sent_in(sizes, buckets, seed):
     ballot = Buckets(buckets)
     named = {str(number): size for number, size in enumerate(sizes)}
     reference = Reference(drawn(named, seed))
@@ -112,7 +106,7 @@ def test_each_edge_lands_in_the_bucket_it_was_sent_in(
             assert np.array_equal(decoded[name], ranking[name])
 
 
-def test_exact_ballots_are_the_bytes_of_the_wire() -> None:
+def test_exact_ballots_are_the_bytes_of_the_wire():
     @dataclass(frozen=True)
     class One(Message):
         ranking: Ranking
@@ -129,9 +123,7 @@ def test_exact_ballots_are_the_bytes_of_the_wire() -> None:
 
 
 @pytest.mark.parametrize("ballot", [*COARSE, *MOVES], ids=str)
-def test_levels_of_units_change_the_bytes_and_not_the_ranking(
-    ballot: Coarse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_levels_of_units_change_the_bytes_and_not_the_ranking(ballot, monkeypatch):
     monkeypatch.setattr(coarse_module, "LARGE", 100)
     with_levels = ballot.encode(BALLOT, REFERENCE)
     without = replace(REFERENCE, fan_in={})
@@ -141,7 +133,7 @@ def test_levels_of_units_change_the_bytes_and_not_the_ranking(
     assert equal(decoded, ballot.decode(ballot.encode(BALLOT, without), without))
 
 
-def test_levels_of_units_save_bits_where_some_units_do_not_learn() -> None:
+def test_levels_of_units_save_bits_where_some_units_do_not_learn():
     reference = Reference(drawn({"w": 400 * 400}, 3), {"w": 400})
     rng = np.random.default_rng(4)
     speed = np.outer(rng.random(400) < 0.5, rng.random(400) < 0.5).ravel()
@@ -153,7 +145,7 @@ def test_levels_of_units_save_bits_where_some_units_do_not_learn() -> None:
 
 
 @pytest.mark.parametrize("ballot", [Buckets(16), Buckets(3), Boundary(), Moves()], ids=str)
-def test_the_bytes_are_close_to_the_entropy(ballot: Ballot) -> None:
+def test_the_bytes_are_close_to_the_entropy(ballot):
     reference = Reference(drawn({"w": 1_000_000}, 3), {"w": 1000})
     ranking = near(reference.ranking, 0.02, 5)
     bits = 8 * len(ballot.encode(ranking, reference))
@@ -161,7 +153,7 @@ def test_the_bytes_are_close_to_the_entropy(ballot: Ballot) -> None:
     assert bound < bits < 1.02 * bound
 
 
-def test_six_edges_in_steps_of_a_third_by_hand() -> None:
+def test_six_edges_in_steps_of_a_third_by_hand():
     reference = Reference({"w": np.array([0, 1, 2, 3, 4, 5], np.int32)})
     sent = Moves(3, finer=1).encode({"w": np.array([5, 0, 1, 3, 2, 4], np.int32)}, reference)
     # moves of the edges: 5 -1 -1 0 -2 -1 places, in steps of two places, halves up: 3 0 0 0 -1 0
@@ -171,7 +163,7 @@ def test_six_edges_in_steps_of_a_third_by_hand() -> None:
 
 @pytest.mark.parametrize("ballot", MOVES, ids=str)
 @pytest.mark.parametrize("spread", [0.0, 0.01, 0.3])
-def test_moves_decode_to_a_permutation_close_to_the_ranking(ballot: Moves, spread: float) -> None:
+def test_moves_decode_to_a_permutation_close_to_the_ranking(ballot, spread):
     ranking = near(REFERENCE.ranking, spread, 2)
     decoded = ballot.decode(ballot.encode(ranking, REFERENCE), REFERENCE)
     assert is_permutation(decoded)
@@ -180,7 +172,7 @@ def test_moves_decode_to_a_permutation_close_to_the_ranking(ballot: Moves, sprea
         assert np.abs(decoded[name] - ranking[name]).max() <= size / ballot.steps + 1
 
 
-def test_moves_near_the_cut_are_finer() -> None:
+def test_moves_near_the_cut_are_finer():
     reference = Reference(
         {"w": np.arange(1200, dtype=np.int32)}, keep=0.25
     )  # the cut is at place 900
@@ -194,7 +186,7 @@ def test_moves_near_the_cut_are_finer() -> None:
         assert abs(decoded[edge] - edge - rounded) <= 1, edge
 
 
-def test_moves_are_added_to_the_ranking_the_server_elected() -> None:
+def test_moves_are_added_to_the_ranking_the_server_elected():
     elected = near(REFERENCE.ranking, 0.01, 7)
     known = replace(REFERENCE, ranking=Buckets(4).rounded(elected, REFERENCE))
     server = replace(known, base=elected)
@@ -213,7 +205,7 @@ def test_moves_are_added_to_the_ranking_the_server_elected() -> None:
     assert server.only(["third"]).base == {"third": elected["third"]}
 
 
-def test_moves_that_no_ranking_has_are_refused() -> None:
+def test_moves_that_no_ranking_has_are_refused():
     reference = Reference({"w": np.arange(6, dtype=np.int32)})
     for symbols in ([4, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0, 3, 0, 0, 0, 0]):
         plans = Moves(3, finer=1).plans(reference)
@@ -222,7 +214,7 @@ def test_moves_that_no_ranking_has_are_refused() -> None:
             Moves(3, finer=1).decode(sent, reference)
 
 
-def test_boundary_ballots_leave_edges_far_from_the_cut_in_place() -> None:
+def test_boundary_ballots_leave_edges_far_from_the_cut_in_place():
     reference = Reference(drawn({"w": 1000}, 0), keep=0.3)
     ballot = Boundary(reach=0.1, band=0.01)
     ranking = near(reference.ranking, 0.2, 1)
@@ -237,7 +229,7 @@ def test_boundary_ballots_leave_edges_far_from_the_cut_in_place() -> None:
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.3, 1.0])
-def test_masks_come_back_from_a_ranking_and_from_a_mask(keep: float) -> None:
+def test_masks_come_back_from_a_ranking_and_from_a_mask(keep):
     mask, known = mask_layers(BALLOT, keep), mask_layers(REFERENCE.ranking, keep)
     for ranking in (REFERENCE.ranking, ranking_of_mask(known)):
         reference = Reference(ranking, keep=keep)
@@ -249,7 +241,7 @@ def test_masks_come_back_from_a_ranking_and_from_a_mask(keep: float) -> None:
     assert is_permutation(ranking_of_mask(known))
 
 
-def test_buckets_are_finer_near_the_cut() -> None:
+def test_buckets_are_finer_near_the_cut():
     ballot = Buckets(4, finer=5, near=0.1)
     for keep, inner in (
         (0.5, [250, 400, 450, 500, 550, 600, 750]),
@@ -260,7 +252,7 @@ def test_buckets_are_finer_near_the_cut() -> None:
 
 
 @pytest.mark.parametrize("ballot", [*COARSE, *MOVES, Exact()], ids=str)
-def test_bytes_too_many_and_too_few_are_refused(ballot: Ballot) -> None:
+def test_bytes_too_many_and_too_few_are_refused(ballot):
     sent = ballot.encode(BALLOT, REFERENCE)
     half = sent[: len(sent) // 2]
     for raw in (b"", sent[:-1], sent[:-4], half, sent + b"\0", sent + 4 * b"\0", b"\xff" * 40):
@@ -268,7 +260,7 @@ def test_bytes_too_many_and_too_few_are_refused(ballot: Ballot) -> None:
             ballot.decode(raw, REFERENCE)
 
 
-def test_a_ballot_with_the_wrong_number_of_edges_in_a_bucket_is_refused() -> None:
+def test_a_ballot_with_the_wrong_number_of_edges_in_a_bucket_is_refused():
     # An edge moved by a bucket and no other: well-formed, canonical, and not a ranking of six.
     reference = Reference({"w": np.arange(6, dtype=np.int32)})
     plans = Buckets(3).plans(reference)
@@ -277,7 +269,7 @@ def test_a_ballot_with_the_wrong_number_of_edges_in_a_bucket_is_refused() -> Non
         Buckets(3).decode(sent, reference)
 
 
-def test_a_second_way_to_write_a_ballot_is_refused() -> None:
+def test_a_second_way_to_write_a_ballot_is_refused():
     reference = Reference({"w": np.arange(6, dtype=np.int32)})
     ballot = Buckets(3)
     sent = ballot.encode(reference.ranking, reference)

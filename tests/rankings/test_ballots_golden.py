@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from e2fl.rankings.ballots import (
-    Ballot,
     Boundary,
     Buckets,
     Exact,
@@ -15,14 +14,14 @@ from e2fl.rankings.ballots import (
     decode_mask,
     encode_mask,
 )
-from e2fl.rankings.order import Ranking, mask_layers
+from e2fl.rankings.order import mask_layers
 
 # Two small layers, one whose units have levels, and one with levels above 15.
 SIZES = {"small": 288, "cells": 5000, "levels": 300 * 300, "wide": 2 * 70_000}
 FAN_IN = {"small": 9, "cells": 50, "levels": 300, "wide": 70_000}
 
 
-def mixed(numbers: np.ndarray, salt: int) -> np.ndarray:
+def mixed(numbers, salt):
     """Return numbers below 2^32 that look random, the same with every version of every library."""
     x = numbers.astype(np.uint64) * np.uint64(2654435761) + np.uint64(salt)
     for shift in (15, 13, 16):
@@ -30,7 +29,7 @@ def mixed(numbers: np.ndarray, salt: int) -> np.ndarray:
     return x.astype(np.int64)
 
 
-def places(values: np.ndarray) -> np.ndarray:
+def places(values):
     return np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.int32)
 
 
@@ -39,15 +38,15 @@ REFERENCE = Reference(
 )
 
 
-def moved(rank: np.ndarray, fan_in: int) -> np.ndarray:
+def moved(rank, fan_in):
     """Return a ranking in which some inputs move far and others not at all."""
     edges = np.arange(rank.size)
     speed = mixed(edges % fan_in, 3) % 4 * (mixed(edges // fan_in, 4) % 3)
     return places(rank + speed * (mixed(edges, 2) % rank.size - rank.size // 2) // 20)
 
 
-BALLOT: Ranking = {name: moved(rank, FAN_IN[name]) for name, rank in REFERENCE.ranking.items()}
-BYTES: dict[Ballot, str] = {
+BALLOT = {name: moved(rank, FAN_IN[name]) for name, rank in REFERENCE.ranking.items()}
+BYTES = {
     Exact(): "514699 de613fc1f5102e68",
     Buckets(16): "27351 03e2bf39fa492ea6",
     Buckets(3): "5860 9dd913ce7797d40d",
@@ -61,12 +60,12 @@ BYTES: dict[Ballot, str] = {
 }
 
 
-def digest(raw: bytes) -> str:
+def digest(raw):
     return f"{len(raw)} {hashlib.blake2b(raw, digest_size=8).hexdigest()}"
 
 
 @pytest.mark.parametrize("ballot", BYTES, ids=str)
-def test_the_bytes_of_a_ballot_are_as_ever(ballot: Ballot) -> None:
+def test_the_bytes_of_a_ballot_are_as_ever(ballot):
     sent = ballot.encode(BALLOT, REFERENCE)
     assert digest(sent) == BYTES[ballot]
     decoded = ballot.decode(sent, REFERENCE)
@@ -74,7 +73,7 @@ def test_the_bytes_of_a_ballot_are_as_ever(ballot: Ballot) -> None:
         assert np.array_equal(decoded[name], rank)
 
 
-def test_the_bytes_of_a_mask_are_as_ever() -> None:
+def test_the_bytes_of_a_mask_are_as_ever():
     mask = mask_layers(BALLOT, REFERENCE.keep)
     sent = encode_mask(mask, REFERENCE)
     assert digest(sent) == "3170 f87bebd3149560f6"

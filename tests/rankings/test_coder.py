@@ -13,14 +13,14 @@ from e2fl.rankings.coder import decode_symbols, encode_symbols, symbol_entropy
 from tests.twins import ballots as plain
 
 
-def same(a: np.ndarray, b: np.ndarray) -> None:
+def same(a, b):
     assert a.dtype == b.dtype
     assert a.shape == b.shape
     assert a.tobytes() == b.tobytes()
 
 
 @st.composite
-def segmented(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
+def segmented(draw):
     """Symbols, where their segments end, and the size of the alphabet; flat to almost certain."""
     alphabet = draw(st.sampled_from([2, 3, 5, 16, 64, 256]))
     lengths = draw(st.lists(st.integers(1, 120), min_size=1, max_size=6))
@@ -31,7 +31,7 @@ def segmented(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 @st.composite
-def layers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def layers(draw):
     """A ranking, a reference, the borders of buckets in a window, and the bucket of each place."""
     edges = draw(st.integers(1, 200))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -42,7 +42,7 @@ def layers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     return rank, reference, borders.astype(np.int64), bucket_of
 
 
-def as_its_twin(function: str, words: str, *arguments: object) -> object | None:
+def as_its_twin(function, words, *arguments):
     """Return what both versions of a function return; None if both refuse with these words."""
     try:
         expected = getattr(plain, function)(*arguments)
@@ -54,15 +54,13 @@ def as_its_twin(function: str, words: str, *arguments: object) -> object | None:
     return expected
 
 
-def tables_of(symbols: np.ndarray, ends: np.ndarray, alphabet: int) -> np.ndarray:
+def tables_of(symbols, ends, alphabet):
     counts = kernels.count_symbols(symbols, ends, alphabet)
     return kernels.frequencies(kernels.rounded_counts(counts))
 
 
 @given(layers())
-def test_buckets_agree_with_their_twin_and_give_a_permutation(
-    layer: tuple[np.ndarray, ...],
-) -> None:
+def test_buckets_agree_with_their_twin_and_give_a_permutation(layer):
     rank, reference, borders, bucket_of = layer
     low, buckets = int(borders[0]), borders.size - 1
     symbols = kernels.bucket_symbols(rank, reference, low, bucket_of, buckets)
@@ -74,9 +72,7 @@ def test_buckets_agree_with_their_twin_and_give_a_permutation(
 
 
 @given(layers(), st.integers(0, 2**32))
-def test_symbols_that_fill_no_buckets_are_refused_as_their_twin_does(
-    layer: tuple[np.ndarray, ...], seed: int
-) -> None:
+def test_symbols_that_fill_no_buckets_are_refused_as_their_twin_does(layer, seed):
     _, reference, borders, bucket_of = layer
     rng = np.random.default_rng(seed)
     symbols = rng.integers(0, borders.size - 1, bucket_of.size).astype(np.uint8)
@@ -84,7 +80,7 @@ def test_symbols_that_fill_no_buckets_are_refused_as_their_twin_does(
 
 
 @st.composite
-def steps(draw: st.DrawFn, edges: int) -> tuple[int, int, int, int]:
+def steps(draw, edges):
     """Steps, how much finer they are near the cut, and where."""
     finer = draw(st.integers(1, 6))
     low = draw(st.integers(-3, edges))
@@ -92,9 +88,7 @@ def steps(draw: st.DrawFn, edges: int) -> tuple[int, int, int, int]:
 
 
 @given(st.integers(1, 200), st.data(), st.integers(0, 2**32))
-def test_moves_agree_with_their_twin_and_give_a_permutation(
-    edges: int, data: st.DataObject, seed: int
-) -> None:
+def test_moves_agree_with_their_twin_and_give_a_permutation(edges, data, seed):
     rng = np.random.default_rng(seed)
     rank, reference, base = (rng.permutation(edges).astype(np.int32) for _ in range(3))
     settings = data.draw(steps(edges))
@@ -107,9 +101,7 @@ def test_moves_agree_with_their_twin_and_give_a_permutation(
 
 
 @given(st.integers(1, 200), st.data(), st.integers(0, 2**32))
-def test_moves_beyond_the_ends_are_refused_as_their_twin_does(
-    edges: int, data: st.DataObject, seed: int
-) -> None:
+def test_moves_beyond_the_ends_are_refused_as_their_twin_does(edges, data, seed):
     rng = np.random.default_rng(seed)
     reference = rng.permutation(edges).astype(np.int32)
     settings = data.draw(steps(edges))
@@ -119,9 +111,7 @@ def test_moves_beyond_the_ends_are_refused_as_their_twin_does(
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.data())
-def test_kinds_and_positions_agree_with_their_twins(
-    fan_in: int, units: int, data: st.DataObject
-) -> None:
+def test_kinds_and_positions_agree_with_their_twins(fan_in, units, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     edges = fan_in * units
     reference = rng.permutation(edges).astype(np.int32)
@@ -151,9 +141,7 @@ def test_kinds_and_positions_agree_with_their_twins(
 
 
 @given(segmented())
-def test_tables_agree_with_their_twins_and_come_back(
-    case: tuple[np.ndarray, np.ndarray, int],
-) -> None:
+def test_tables_agree_with_their_twins_and_come_back(case):
     symbols, ends, alphabet = case
     counts = kernels.count_symbols(symbols, ends, alphabet)
     same(counts, plain.count_symbols(symbols, ends, alphabet))
@@ -172,7 +160,7 @@ def test_tables_agree_with_their_twins_and_come_back(
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=6).filter(any))
-def test_counts_of_any_size_are_rounded_by_little(row: list[int]) -> None:
+def test_counts_of_any_size_are_rounded_by_little(row):
     counts = np.array([row], np.int64)
     rounded = kernels.rounded_counts(counts)
     same(rounded, plain.rounded_counts(counts))
@@ -184,7 +172,7 @@ def test_counts_of_any_size_are_rounded_by_little(row: list[int]) -> None:
             assert abs(known - count) <= count / 2
 
 
-def test_a_table_worked_by_hand() -> None:
+def test_a_table_worked_by_hand():
     # Counts 3 and 1, then 3 and 0. Lengths of symbol 0: 2, 2; of 1: 1, 0. Changes: +2, 0, +1, -1.
     # gamma(1) + gamma(2) | one zero: gamma(2) + gamma(1) | gamma(1) - gamma(1)
     raw = kernels.write_tables(np.array([[3, 1], [3, 0]]))
@@ -192,7 +180,7 @@ def test_a_table_worked_by_hand() -> None:
     assert raw.tolist() == np.packbits([int(bit) for bit in text], bitorder="little").tolist()
 
 
-def test_tables_that_are_cut_off_are_refused_wherever_they_are_cut() -> None:
+def test_tables_that_are_cut_off_are_refused_wherever_they_are_cut():
     raw = kernels.write_tables(np.array([[1000, 3000, 70_000, 5], [90_000, 800, 0, 2000]]))
     for size in range(raw.size):
         for module in (kernels, plain):
@@ -200,7 +188,7 @@ def test_tables_that_are_cut_off_are_refused_wherever_they_are_cut() -> None:
                 module.read_tables(raw[:size].copy(), np.array([74_005, 166_805]), 4)
 
 
-def test_a_count_of_more_than_31_bits_is_refused() -> None:
+def test_a_count_of_more_than_31_bits_is_refused():
     # No zeros, plus, the length of the count of symbol 0; then one zero: symbol 1 does not occur.
     longest = "1" + "0" + "000011111" + "010"
     longer = "1" + "0" + "00000100000" + "010"
@@ -214,9 +202,7 @@ def test_a_count_of_more_than_31_bits_is_refused() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(1, 5), st.sampled_from([2, 3, 16]))
-def test_bytes_that_are_no_tables_are_refused_as_their_twin_does(
-    junk: bytes, segments: int, alphabet: int
-) -> None:
+def test_bytes_that_are_no_tables_are_refused_as_their_twin_does(junk, segments, alphabet):
     raw, ends = np.frombuffer(junk, np.uint8), np.arange(1, segments + 1) * 40
     try:
         expected, size = plain.read_tables(raw, ends, alphabet)
@@ -230,9 +216,7 @@ def test_bytes_that_are_no_tables_are_refused_as_their_twin_does(
 
 
 @given(segmented())
-def test_coded_symbols_agree_with_their_twin_and_come_back(
-    case: tuple[np.ndarray, np.ndarray, int],
-) -> None:
+def test_coded_symbols_agree_with_their_twin_and_come_back(case):
     symbols, ends, alphabet = case
     tables = tables_of(symbols, ends, alphabet)
     raw = kernels.rans_encode(symbols, ends, tables)
@@ -242,9 +226,7 @@ def test_coded_symbols_agree_with_their_twin_and_come_back(
 
 
 @given(segmented(), st.data())
-def test_changed_bytes_are_read_as_their_twin_reads_them(
-    case: tuple[np.ndarray, np.ndarray, int], data: st.DataObject
-) -> None:
+def test_changed_bytes_are_read_as_their_twin_reads_them(case, data):
     symbols, ends, alphabet = case
     tables = tables_of(symbols, ends, alphabet)
     raw = bytearray(kernels.rans_encode(symbols, ends, tables))
@@ -259,7 +241,7 @@ def test_changed_bytes_are_read_as_their_twin_reads_them(
 
 @pytest.mark.parametrize("state", [0, 2**31 - 1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("place", [0, 1])
-def test_states_that_no_encoder_reaches_are_refused(state: int, place: int) -> None:
+def test_states_that_no_encoder_reaches_are_refused(state, place):
     states = [1 << 31, 1 << 31]
     tables = np.array([[1 << plain.PRECISION, 0]], np.uint32)
     assert kernels.rans_decode(
@@ -271,7 +253,7 @@ def test_states_that_no_encoder_reaches_are_refused(state: int, place: int) -> N
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
-def test_the_code_is_within_half_a_percent_of_the_entropy(share: float) -> None:
+def test_the_code_is_within_half_a_percent_of_the_entropy(share):
     rng = np.random.default_rng(0)
     symbols = (rng.random(400_000) >= share).astype(np.uint8) * rng.integers(1, 4, 400_000).astype(
         np.uint8
@@ -282,7 +264,7 @@ def test_the_code_is_within_half_a_percent_of_the_entropy(share: float) -> None:
     same(decode_symbols(memoryview(encode_symbols(symbols, lengths, 4)), lengths, 4), symbols)
 
 
-def test_entropy_worked_by_hand() -> None:
+def test_entropy_worked_by_hand():
     symbols = np.array([0, 1, 0, 1, 2, 2], np.uint8)
     assert symbol_entropy(symbols, np.array([4, 0, 2]), 3) == 4.0
     assert symbol_entropy(np.array([0, 0, 0, 1], np.uint8), np.array([4]), 2) == pytest.approx(
@@ -291,7 +273,7 @@ def test_entropy_worked_by_hand() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_junk_gives_wire_errors_only(junk: bytes) -> None:
+def test_junk_gives_wire_errors_only(junk):
     lengths = np.array([70, 30])
     try:
         symbols = decode_symbols(memoryview(junk), lengths, 5)

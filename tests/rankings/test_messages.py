@@ -1,24 +1,19 @@
-"""E2FL and FRL with coded ballots: both runtimes, and what server and clients know."""
+"""E2FL and FRL with coded ballots: what server and clients know, and what they cost."""
 
+import math
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.config.experiment import Experiment
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping import GROUPINGS
-from e2fl.models import Model
-from e2fl.rankings.ballots import Ballot, Boundary, Buckets, Moves, Reference
+from e2fl.rankings.ballots import Boundary, Buckets, Moves, Reference
 from e2fl.rankings.messages import CodedBallots
-from e2fl.rankings.order import Ranking
 from e2fl.rounds import Replies
 from e2fl.runs.runner import run_experiment
-from e2fl.testing.contract import Moment, Problem, same
+from e2fl.testing.contract import Problem, same
 
-BALLOTS: dict[str, Ballot] = {
+BALLOTS = {
     "buckets": Buckets(16),
     "uneven": Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)),
     "boundary": Boundary(),
@@ -27,34 +22,17 @@ BALLOTS: dict[str, Ballot] = {
 DOWN = Buckets(64)
 
 
-def e2fl(ballot: Ballot, downlink: Ballot = DOWN, **settings: object) -> E2FL:
-    return E2FL(clients_per_round=5, ballot=ballot, downlink=downlink, **settings)  # type: ignore[arg-type]
+def e2fl(ballot, downlink=DOWN, **settings):
+    return E2FL(clients_per_round=5, ballot=ballot, downlink=downlink, **settings)
 
 
-@pytest.mark.parametrize("name", GROUPINGS)
-def test_every_grouping_sorts_coded_ballots(name: str) -> None:
-    section = {} if name in ("known", "one") else {"groups": 2}
-    problem = Problem(e2fl(Buckets(3), grouping=GROUPINGS[name](**section)))
-    for moment in problem.moments:
-        after = problem.algorithm.aggregate(moment.state, moment.checked)
-        for ranking in (after.global_ranking, *after.groups.values()):
-            assert_full(ranking, problem.model())
-
-
-def assert_full(ranking: Ranking, model: Model) -> None:
-    for layer in model.spec.layers:
-        assert np.array_equal(np.sort(ranking[layer.name]), np.arange(layer.edges))
-
-
-def small(toy: Experiment, **algorithm: object) -> Experiment:
+def small(toy, **algorithm):
     """128 and 24 edges: 256 buckets are exact."""
     return replace(toy, model={"name": "mlp", "hidden": [8]}, algorithm=toy.algorithm | algorithm)
 
 
 @pytest.mark.parametrize("name", ["e2fl_steady", "frl"])
-def test_as_many_buckets_as_edges_elect_what_exact_ballots_elect(
-    name: str, toy: Experiment
-) -> None:
+def test_as_many_buckets_as_edges_elect_what_exact_ballots_elect(name, toy):
     exact = run_experiment(small(toy, name=name))
     buckets = {"name": "buckets", "buckets": 256}
     coded = run_experiment(small(toy, name=name, ballot=buckets, downlink=buckets))
@@ -66,7 +44,7 @@ def test_as_many_buckets_as_edges_elect_what_exact_ballots_elect(
 
 
 @pytest.mark.parametrize("name", BALLOTS)
-def test_clients_and_the_server_hold_the_same_ranking(name: str) -> None:
+def test_clients_and_the_server_hold_the_same_ranking(name):
     """What a client decodes from its invitation is what the server decodes its ballots against."""
     problem = Problem(e2fl(BALLOTS[name], Buckets(4)))
     origin = Reference(problem.model().supernet(problem.seed).ranking, keep=problem.model().keep)
@@ -75,7 +53,7 @@ def test_clients_and_the_server_hold_the_same_ranking(name: str) -> None:
         assert same(message.decode(Buckets(4), origin).ranking, second.state.global_ranking)
 
 
-def test_moves_are_counted_from_the_elected_ranking_not_from_the_one_sent() -> None:
+def test_moves_are_counted_from_the_elected_ranking_not_from_the_one_sent():
     problem = Problem(e2fl(Moves(127, finer=1), Buckets(2)))
     _, second = problem.moments
     state, client = second.state, next(iter(second.request.inbox))
@@ -89,50 +67,22 @@ def test_moves_are_counted_from_the_elected_ranking_not_from_the_one_sent() -> N
     assert not same(opened, state.global_ranking)
 
 
-def coded(toy: Experiment, **algorithm: object) -> Experiment:
+def coded(toy, **algorithm):
     ballot = {"name": "buckets", "buckets": 5}
     downlink = {"name": "buckets", "buckets": 16}
     settings = toy.algorithm | {"ballot": ballot, "downlink": downlink} | algorithm
     return replace(toy, evaluate_every=1, algorithm=settings)
 
 
-RECOMMENDED = {
-    "name": "e2fl_steady",
-    "ballot": {"name": "moves", "steps": 12},
-    "downlink": {"name": "buckets", "buckets": 8, "finer": 8, "near": 0.08},
-}
-CLUSTERED = {"grouping": {"name": "lowest_loss", "groups": 2, "clustered": 2}}
-
-
-@pytest.mark.parametrize("settings", [RECOMMENDED, CLUSTERED], ids=["recommended", "clustered"])
-def test_the_simulator_and_flower_agree(
-    settings: dict[str, object], toy: Experiment, tmp_path: Path
-) -> None:
-    pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-    from tests.flower.test_runtimes_agree import assert_equal, on_flower
-
-    experiment = coded(replace(toy, rounds=4), **settings)
-    on_nodes, simulated = on_flower(experiment, tmp_path), run_experiment(experiment)
-    assert_equal(on_nodes, simulated)
-    for key in ("bits", "budget"):
-        assert on_nodes.summary[key] == pytest.approx(simulated.summary[key])
-
-
-def a_moment(**settings: object) -> tuple[Problem, Moment]:
-    problem = Problem(e2fl(Buckets(16), **settings))
-    return problem, problem.moments[1]
-
-
 @pytest.mark.parametrize(("held", "times"), [(64, 1), (1, 2)])
-def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(
-    held: int, times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem, moment = a_moment()
+def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(held, times, monkeypatch):
+    problem = Problem(e2fl(Buckets(16)))
+    moment = problem.moments[1]
     expected = problem.algorithm.aggregate(moment.state, moment.checked)
     server = problem.server(problem.federation(), 2)
     server.ask()
     server.done = replace(server.done, state=moment.state)
-    decoded: list[bytes] = []
+    decoded = []
     decode = Buckets.decode
     monkeypatch.setattr(
         Buckets, "decode", lambda self, raw, known: decoded.append(raw) or decode(self, raw, known)
@@ -142,3 +92,37 @@ def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(
     assert tuple(moment.replies) == server.done.answered
     assert len(decoded) == len(moment.replies) * times - (times - 1)
     assert same(expected.global_ranking, server.state.global_ranking)
+
+
+def test_a_summary_has_bits_per_edge(toy):
+    exact = run_experiment(toy)
+    cheap = run_experiment(coded(toy))
+    dense = run_experiment(toy.variant("fedavg"))
+    edges = 16 * 24 + 24 * 3
+    for run_ in (exact, cheap, dense):
+        bits, sent = run_.summary["bits"], run_.summary["bytes"]
+        assert (bits["up_total_bytes"], bits["down_total_bytes"]) == (
+            sent["up_total"],
+            sent["down_total"],
+        )
+        assert bits["up_per_edge"] == pytest.approx(8 * sent["up_total"] / (6 * 4 * edges))
+        assert bits["down_per_edge"] == pytest.approx(8 * sent["down_total"] / (6 * 4 * edges))
+    assert dense.summary["bits"]["up_per_edge"] == pytest.approx(32, abs=1)  # and a header
+    assert exact.summary["bits"]["up_per_edge"] == pytest.approx((384 * 9 + 72 * 7) / edges, abs=1)
+    assert exact.summary["bits"]["entropy_up_per_edge"] is None
+    assert (
+        0 < cheap.summary["bits"]["entropy_up_per_edge"] < cheap.summary["bits"]["up_per_edge"] < 5
+    )
+
+
+def test_a_preparation_counts_the_entropy_of_the_layers_it_asks_for(toy):
+    grouping = {"name": "rank_clustering", "groups": 2, "layers": ["fc2"]}
+    bits = run_experiment(coded(toy, grouping=grouping, ballot={"name": "exact"})).summary["bits"]
+    first, second = (math.lgamma(edges + 1) / math.log(2) for edges in (384, 72))
+    # 8 clients send fc2 to be clustered, then 4 send both layers in each of 6 rounds.
+    total = 8 * second + 6 * 4 * (first + second)
+    assert bits["entropy_up_per_edge"] == pytest.approx(total / ((8 + 6 * 4) * (384 + 72)))
+
+
+def test_clients_that_train_alone_send_no_bits(toy):
+    assert "bits" not in run_experiment(toy.variant("local")).summary

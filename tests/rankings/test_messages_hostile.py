@@ -1,16 +1,15 @@
 """Mutated and forged messages with coded rankings end in WireError, before they cost anything."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.config.experiment import Experiment
 from e2fl.errors import WireError
-from e2fl.grouping import Grouping, KnownGroups, LowestLoss, RankClustering
+from e2fl.grouping import KnownGroups, LowestLoss, RankClustering
 from e2fl.models import Model
 from e2fl.networks import mlp
 from e2fl.rankings.ballots import Buckets, Reference
@@ -24,12 +23,11 @@ from e2fl.rankings.messages import (
     parts_of,
 )
 from e2fl.rounds import run
-from e2fl.simulation.simulator import SimulatedFederation
-from e2fl.testing.contract import Moment, Problem
-from tests.rankings.test_messages import DOWN, a_moment, assert_full, e2fl
+from e2fl.testing.contract import Problem
+from tests.rankings.test_messages import DOWN, e2fl
 
 
-def mutations(raw: bytes, count: int) -> Iterator[bytes]:
+def mutations(raw, count):
     """Changed, cut and lengthened messages, half of them with a checksum that fits."""
     rng = np.random.default_rng(0)
     for number in range(count):
@@ -47,7 +45,7 @@ def mutations(raw: bytes, count: int) -> Iterator[bytes]:
         yield bytes(forged)
 
 
-def sealed(raw: bytearray) -> bytearray:
+def sealed(raw):
     """Make the length of the payload and the checksum fit, as a forger would."""
     if len(raw) >= 44:
         raw[12:20] = max(0, len(raw) - raw[5]).to_bytes(8, "little")
@@ -56,7 +54,7 @@ def sealed(raw: bytearray) -> bytearray:
 
 
 @pytest.mark.parametrize("grouping", [KnownGroups(), LowestLoss(), RankClustering()], ids=str)
-def test_mutated_ballots_are_refused_or_in_canonical_form(grouping: Grouping) -> None:
+def test_mutated_ballots_are_refused_or_in_canonical_form(grouping):
     problem = Problem(e2fl(Buckets(16), grouping=grouping))
     moment = problem.moments[0]
     spec = problem.model().spec.only(moment.request.ask.layers)
@@ -76,7 +74,7 @@ def test_mutated_ballots_are_refused_or_in_canonical_form(grouping: Grouping) ->
     assert refused > 900
 
 
-def test_mutated_invitations_give_wire_errors_only() -> None:
+def test_mutated_invitations_give_wire_errors_only():
     problem = Problem(e2fl(Buckets(16), grouping=LowestLoss(groups=2)))
     moment = problem.moments[1]
     model = problem.model()
@@ -89,20 +87,22 @@ def test_mutated_invitations_give_wire_errors_only() -> None:
         try:
             message = AnyInvitation.from_bytes(raw, model.spec)
             assert isinstance(message, CodedInvitation)
-            assert_full(message.decode(DOWN, origin).ranking, model)
+            ranking = message.decode(DOWN, origin).ranking
+            for layer in model.spec.layers:
+                assert sorted(ranking[layer.name].tolist()) == list(range(layer.edges))
         except WireError:
             refused += 1
     assert refused > 900
 
 
 @pytest.mark.parametrize("lengths", [(), (-1, 4), (2,), (4,), (1, 1), (4, -1), (2**31 - 1, 3)])
-def test_lengths_must_add_up(lengths: tuple[int, ...]) -> None:
+def test_lengths_must_add_up(lengths):
     assert parts_of(b"abc", (1, 0, 2)) == [b"a", b"", b"bc"]
     with pytest.raises(WireError, match="cannot be cut"):
         parts_of(b"abc", lengths)
 
 
-def forgeries(moment: Moment, client: int, problem: Problem) -> dict[str, AnyBallots]:
+def forgeries(moment, client, problem):
     honest = moment.replies[client]
     assert isinstance(honest, CodedBallots)
     start = moment.state.global_ranking
@@ -127,8 +127,9 @@ def forgeries(moment: Moment, client: int, problem: Problem) -> dict[str, AnyBal
     }
 
 
-def test_forged_ballots_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, moment = a_moment()
+def test_forged_ballots_are_refused(monkeypatch):
+    problem = Problem(e2fl(Buckets(16)))
+    moment = problem.moments[1]
     client = min(moment.replies)
     for name, forged in forgeries(moment, client, problem).items():
         with pytest.raises(WireError):
@@ -144,7 +145,7 @@ def test_forged_ballots_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         problem.algorithm.check(moment.state, client, many)
 
 
-def test_ballots_of_other_layers_than_were_asked_for_are_refused() -> None:
+def test_ballots_of_other_layers_than_were_asked_for_are_refused():
     problem = Problem(e2fl(Buckets(16), grouping=RankClustering(groups=2, layers=("fc1",))))
     preparation, training = problem.moments
     assert preparation.request.ask.layers == ("fc1.weight",)
@@ -160,7 +161,7 @@ class OneBadClient(E2FL):
 
     forge: Callable[[AnyBallots], AnyBallots] = lambda reply: reply
 
-    def train(self, message, client, learner):  # type: ignore[no-untyped-def]
+    def train(self, message, client, learner):
         reply = super().train(message, client, learner)
         if client.id != 0:
             return reply
@@ -179,9 +180,7 @@ class OneBadClient(E2FL):
         lambda reply: Invitation({}, ()),
     ],
 )
-def test_one_bad_client_never_ends_a_run(
-    forge: Callable[[AnyBallots], AnyBallots], toy: Experiment
-) -> None:
+def test_one_bad_client_never_ends_a_run(forge, toy):
     algorithm = OneBadClient(clients_per_round=8, ballot=Buckets(16), downlink=DOWN, forge=forge)
     problem = Problem(algorithm, toy.build_data())
     rounds = list(problem.run(problem.federation(), 3))
@@ -189,15 +188,15 @@ def test_one_bad_client_never_ends_a_run(
     assert all(set(done.faults) == {0} for done in rounds)
 
 
-def test_a_client_that_cannot_read_its_invitation_is_one_fault(toy: Experiment) -> None:
+def test_a_client_that_cannot_read_its_invitation_is_one_fault(toy):
     @dataclass(frozen=True)
     class BadInvitation(E2FL):
-        def broadcast(self, state, clients):  # type: ignore[no-untyped-def]
+        def broadcast(self, state, clients):
             sent = super().broadcast(state, clients)
             return {c: replace(m, codes=m.codes[::-1]) if c == 0 else m for c, m in sent.items()}
 
     problem = Problem(BadInvitation(clients_per_round=8, ballot=Buckets(16)), toy.build_data())
-    federation: SimulatedFederation = problem.federation()
+    federation = problem.federation()
     for done in run(problem.server(federation, 2), federation):
         assert set(done.faults) == {0}
         assert "WireError" in done.faults[0]

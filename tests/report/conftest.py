@@ -2,26 +2,16 @@
 
 import pytest
 
-from e2fl.config.experiment import from_dict
 from e2fl.config.methods import methods
 from e2fl.report.from_runs import read_runs, study_of
 from e2fl.report.page import write_report
 from e2fl.runs.batch import compare
+from tests.toys import toy_with
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    toy = from_dict(
-        {
-            "name": "toy",
-            "rounds": 4,
-            "evaluate_every": 2,
-            "data": {"name": "e2fl.testing.toy:Toy", "noise": 1.5},
-            "model": {"name": "mlp", "hidden": [24]},
-            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
-            "algorithm": {"name": "e2fl", "clients_per_round": 4},
-        }
-    )
+    toy = toy_with(rounds=4, data={"noise": 1.5})
     folder = tmp_path_factory.mktemp("runs") / "all"
     compare(methods(toy, ["local", "fedavg", "e2fl"]), [0, 1, 2], out=folder)
     (folder / "command.txt").write_text("e2fl compare toy --algorithms local,fedavg,e2fl\n")

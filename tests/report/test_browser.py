@@ -11,59 +11,27 @@ import numpy as np
 import pytest
 
 from e2fl.report.page import write_report
+from tests import browsing
+from tests.browsing import contrast
 from tests.report.studies import method, study
 
-playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
+pytestmark = browsing.MARKS
+browser = browsing.browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="install Debian's package chromium"),
-]
-
-OFFLINE = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 UNFOLD = "() => document.querySelectorAll('details.fold').forEach((d) => { d.open = true; })"
 DRAWN = "() => [...document.querySelectorAll('.plot')].every((p) => p.dataset.drawn)"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as engine:
-        found = engine.chromium.launch(executable_path=CHROMIUM, args=OFFLINE)
-        yield found
-        found.close()
-
-
 @contextmanager
-def opened(browser, path, *, width=1280, scheme="light", scripts=True, unfold=True):
+def opened(*where, unfold=True, scripts=True, **how):
     """The page after all plots were tried, with what it asked for and complained about."""
-    page = browser.new_page(
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,
-        java_script_enabled=scripts,
-    )
-    said, asked = [], []
-    page.on("console", lambda message: said.append((message.type, message.text)))
-    page.on("pageerror", lambda error: said.append(("error", str(error))))
-    page.on("dialog", lambda dialog: (said.append(("dialog", dialog.message)), dialog.dismiss()))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
-    if scripts:
-        page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
-        if unfold:
-            page.evaluate(UNFOLD)
-            page.wait_for_function(DRAWN, timeout=60_000)
-    try:
+    with browsing.opened(*where, scripts=scripts, **how) as (page, said, asked):
+        if scripts:
+            page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
+            if unfold:
+                page.evaluate(UNFOLD)
+                page.wait_for_function(DRAWN, timeout=60_000)
         yield page, said, asked
-    finally:
-        page.close()
 
 
 @pytest.fixture(scope="module")
@@ -170,23 +138,6 @@ def test_the_page_fits_the_screen_and_names_every_group(browser, made, hostile, 
                 box = page.get_by_text(f"{name} (").first.bounding_box()
                 assert box["width"] > 5
                 assert box["x"] + box["width"] <= width
-
-
-def contrast(page, selector):
-    """Of a text against the page behind it, as WCAG reckons."""
-    return page.evaluate(
-        """(selector) => {
-            const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-            const light = (text) => {
-                const [r, g, b] = text.match(/[\\d.]+/g).map((v) => linear(v / 255));
-                return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-            let back = document.querySelector(selector), ink = light(getComputedStyle(back).color);
-            while (getComputedStyle(back).backgroundColor === 'rgba(0, 0, 0, 0)')
-                back = back.parentElement;
-            const ground = light(getComputedStyle(back).backgroundColor);
-            return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05); }""",
-        selector,
-    )
 
 
 def test_texts_and_marks_stand_out_on_light_and_dark_pages_whose_plots_follow(browser, made):

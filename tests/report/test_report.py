@@ -210,8 +210,10 @@ def test_a_report_never_imports_what_a_run_names_nor_torch(runs, tmp_path):
     shutil.copytree(runs / "fedavg-seed0", tmp_path / "run")
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
     path = tmp_path / "run" / "config.toml"
-    text = path.read_text().replace("e2fl.testing.toy:Toy", "evil:Thing")
-    path.write_text(text.replace('"fedavg"', '"evil:Other"'))
+    text = path.read_text()
+    for old, new in (("e2fl.testing.toy:Toy", "Thing"), ("fedavg", "Other"), ("mlp", "Network")):
+        text = text.replace(f'"{old}"', f'"evil:{new}"')
+    path.write_text(text)
     code = """
 import sys
 from e2fl.cli import main

@@ -8,25 +8,21 @@ import numpy as np
 import pytest
 
 from e2fl.cli import main
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering
 from e2fl.runs.group_survey import NOISE, Row, Survey, survey
 from e2fl.testing.toy import Toy
+from tests.toys import toy_with
 
 
 def experiment(seed=0, **data):
-    toy = {"name": "e2fl.testing.toy:Toy", "clients": 24, "styles": True, "seed": seed}
-    grouping = {"name": "rank_clustering", "layers": ["all"]}
-    return from_dict(
-        {
-            "seed": seed,
-            "data": toy | data,
-            "model": {"name": "mlp", "hidden": [32]},
-            "learner": {"learning_rate": 0.1},
-            "algorithm": {"name": "e2fl", "grouping": grouping},
-        }
+    return toy_with(
+        seed=seed,
+        data={"clients": 24, "styles": True, "seed": seed} | data,
+        model={"name": "mlp", "hidden": [32]},
+        learner={"learning_rate": 0.1},
+        algorithm={"grouping": {"name": "rank_clustering", "layers": ["all"]}},
     )
 
 

@@ -19,25 +19,13 @@ from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder, read_run
 from e2fl.runs.watcher import Watcher
 from tests.runs.helpers import FILES, Noting, stopped
+from tests.toys import toy_with
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    from e2fl.config.experiment import from_dict
-
-    toy = from_dict(
-        {
-            "name": "toy",
-            "rounds": 4,
-            "evaluate_every": 2,
-            "data": {"name": "e2fl.testing.toy:Toy"},
-            "model": {"name": "mlp", "hidden": [24]},
-            "learner": {"batch_size": 8},
-            "algorithm": {"name": "e2fl", "clients_per_round": 4},
-        }
-    )
     folder = tmp_path_factory.mktemp("finished") / "run"
-    run_experiment(toy, out=folder)
+    run_experiment(toy_with(rounds=4), out=folder)
     return folder
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from e2fl import assign
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError, RunError
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import read_run
 from e2fl.testing.toy import Toy
 from tests.runs.helpers import Noting
+from tests.toys import toy_with
 
 GROUPINGS = {
     "known": {},
@@ -25,15 +25,7 @@ def experiment(grouping=None, name="e2fl", rounds=8, **data):
     algorithm = {"name": name, "clients_per_round": 6}
     if grouping:
         algorithm["grouping"] = {"name": grouping} | GROUPINGS[grouping]
-    return from_dict(
-        {
-            "rounds": rounds,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": 8, "styles": True} | data,
-            "model": {"name": "mlp", "hidden": [32]},
-            "learner": {"learning_rate": 0.1},
-            "algorithm": algorithm,
-        }
-    )
+    return toy_with(rounds=rounds, data={"styles": True} | data, algorithm=algorithm)
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)

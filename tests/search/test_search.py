@@ -84,25 +84,27 @@ def test_a_search_has_the_same_budget_for_each_algorithm(config, capsys):
     assert "holds another search" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stop", [1, 9, 18])
-@pytest.mark.parametrize("words", [["sweep", "toy.toml", *GRID], ["tune", "toy.toml", *TUNE]])
-def test_a_search_that_was_stopped_ends_as_one_that_was_not(config, monkeypatch, words, stop):
-    words = [*words, *(["--trials", "4"] if words[0] == "tune" else [])]
+@pytest.mark.parametrize(
+    "words", [["sweep", "toy.toml", *GRID], ["tune", "toy.toml", *TUNE, "--trials", "4"]]
+)
+def test_a_search_that_was_stopped_ends_as_one_that_was_not(config, monkeypatch, words):
     assert main([*words, "--out", "whole"]) == 0
-    advance, rounds = Progress.advance, itertools.count(1)
+    advance = Progress.advance
+    for stop in (1, 9, 18):
+        rounds, parts = itertools.count(1), Path(f"stopped-{stop}")
 
-    def interrupted(self, number, measured):
-        if next(rounds) == stop:
-            raise KeyboardInterrupt
-        advance(self, number, measured)
+        def interrupted(self, number, measured, rounds=rounds, stop=stop):
+            if next(rounds) == stop:
+                raise KeyboardInterrupt
+            advance(self, number, measured)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", interrupted)
-        assert main([*words, "--out", "parts"]) == 130
-    assert not Path("parts/search.html").exists()
-    assert main(["resume", "parts"]) == 0
-    for name in FILES:
-        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes(), name
+        with monkeypatch.context() as patch:
+            patch.setattr(Progress, "advance", interrupted)
+            assert main([*words, "--out", str(parts)]) == 130
+        assert not (parts / "search.html").exists()
+        assert main(["resume", str(parts)]) == 0
+        for name in FILES:
+            assert (parts / name).read_bytes() == Path("whole", name).read_bytes(), name
 
 
 def test_a_trial_that_diverges_ends_no_search_and_is_not_chosen(config, capsys):

@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.codec import to_json
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Lazy
 from e2fl.learning import Learner
 from e2fl.participation import Ask
-from e2fl.rounds import Request, Server, run
+from e2fl.rounds import Request
 from e2fl.runs.measure import measure
 from e2fl.runs.runner import run_experiment
 from e2fl.simulation import simulator
-from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.testing.contract import Problem
 from e2fl.testing.toy import Toy
+from tests.toys import toy_with
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,14 @@ class Unruly(FedAvg):
         return update
 
 
-def federation(toy, algorithm, data=None, threads=2):
-    data = data or toy.build_data()
-    model = toy.build_model(data)
-    return SimulatedFederation(data, algorithm, toy.build_learner(model), threads=threads), model
+def one_round(problem):
+    """The first round of a problem, evaluated."""
+    (done,) = problem.run(problem.federation(), 1)
+    return done
 
 
-def server(algorithm, simulated, model, rounds):
-    return Server(algorithm, model, simulated.population, rounds=rounds, seed=0, evaluate_every=1)
-
-
-def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
-    algorithm = Unruly(clients_per_round=8)
-    simulated, model = federation(toy, algorithm)
-    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
+def test_bad_clients_are_left_out_and_counted_and_the_others_go_on():
+    done = one_round(Problem(Unruly(clients_per_round=8)))
     assert done.answered == (3, 4, 5, 6, 7)
     assert {client: fault.split(":")[0] for client, fault in done.faults.items()} == {
         0: "failed",
@@ -64,23 +59,17 @@ def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
     assert "boom" in done.faults[0]
 
 
-def test_clients_all_of_whom_fail_in_a_later_round_end_nothing(toy):
-    algorithm = Unruly(clients_per_round=4)
-    simulated, model = federation(toy, algorithm)
-    state = algorithm.start(model, simulated.population, 0)
-    replies = simulated.train(Request(2, Ask([0]), algorithm.broadcast(state, [0])))
-    assert set(replies.faults) == {0}
-    alone = simulated.train(
-        Request(1, Ask([0]), algorithm.broadcast(state, [0]))
-    )  # one failing client is not a bug
-    assert set(alone.faults) == {0}
+@pytest.mark.parametrize("round_number", [1, 2])
+def test_one_client_that_fails_and_clients_that_fail_later_end_nothing(round_number):
+    problem = Problem(Unruly(clients_per_round=4))
+    federation = problem.federation()
+    sent = problem.algorithm.broadcast(problem.server(federation, 1).state, [0])
+    assert set(federation.train(Request(round_number, Ask([0]), sent)).faults) == {0}
 
 
-def test_when_nobody_gets_through_the_error_is_shown(toy):
-    algorithm = Unruly(clients_per_round=4, everyone=True)
-    simulated, model = federation(toy, algorithm)
+def test_when_nobody_gets_through_the_error_is_shown():
     with pytest.raises(RuntimeError, match="boom"):
-        list(run(server(algorithm, simulated, model, rounds=1), simulated))
+        one_round(Problem(Unruly(clients_per_round=4, everyone=True)))
 
 
 class Careless(Toy):
@@ -90,18 +79,13 @@ class Careless(Toy):
         found = super().client(number)
         if number == 0:
             return replace(found, train=replace(found.train, y=np.full(len(found.train), 99)))
-        return (
-            replace(found, test=found.test.take(np.array([], dtype=np.int64)))
-            if number == 1
-            else found
-        )
+        nothing = found.test.take(np.array([], dtype=np.int64))
+        return replace(found, test=nothing) if number == 1 else found
 
 
-def test_a_label_that_is_none_is_that_clients_fault_and_no_test_rows_are_nobodys(toy):
-    algorithm = replace(toy.build_algorithm(), clients_per_round=8)
+def test_a_label_that_is_none_is_that_clients_fault_and_no_test_rows_are_nobodys():
     data = Careless()
-    simulated, model = federation(toy, algorithm, data)
-    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
+    done = one_round(Problem(E2FL(clients_per_round=8), data))
     assert done.answered == (1, 2, 3, 4, 5, 6, 7)
     assert "labels must be 0 to 2" in done.faults[0]
     measured = to_json(measure(done.scores, data))
@@ -117,7 +101,7 @@ class SharedTest(Toy):
         return Client(number, found.train, super().client(number % self.groups).test, found.group)
 
 
-def test_one_test_set_shared_by_many_is_scored_once_per_distinct_model(toy, monkeypatch):
+def test_one_test_set_shared_by_many_is_scored_once_per_distinct_model(monkeypatch):
     counted = []
     real = Learner.tallies
 
@@ -126,32 +110,24 @@ def test_one_test_set_shared_by_many_is_scored_once_per_distinct_model(toy, monk
         return real(self, params, pieces)
 
     monkeypatch.setattr(Learner, "tallies", tallies)
-    algorithm = toy.build_algorithm()
-    simulated, model = federation(toy, algorithm, SharedTest(clients=40))
-    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
+    done = one_round(Problem(E2FL(clients_per_round=20), SharedTest(clients=40)))
     assert len(done.scores) == 40
     assert len(counted) == 4  # two groups: each with its own model, and with the global one
 
 
-def test_large_test_sets_are_cut_without_changing_what_is_counted(toy):
-    data = Toy(examples=4500, clients=2)
-    algorithm = FedAvg(clients_per_round=1)
-    simulated, model = federation(toy, algorithm, data)
-    learner = simulated.learner
-    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
-    params = done.state.params
-    whole = learner.tally(params, data.client(0).test)
+def test_large_test_sets_are_cut_without_changing_what_is_counted():
+    problem = Problem(FedAvg(clients_per_round=1), Toy(examples=4500, clients=2))
+    done = one_round(problem)
+    learner = problem.federation().learner
+    whole = learner.tally(done.state.params, problem.data.client(0).test)
     found = done.scores[0].views["global"][0]
     assert (found.n, found.correct) == (whole.n, whole.correct) == (4500, whole.correct)
     assert found.loss == pytest.approx(whole.loss)
 
 
-def test_rows_of_groups_inside_a_client_are_scored_apart(toy):
+def test_rows_of_groups_inside_a_client_are_scored_apart():
     data = Toy(inside=True, clients=4)
-    experiment = from_dict(
-        toy.to_dict() | {"data": {"name": "e2fl.testing.toy:Toy", "inside": True, "clients": 4}}
-    )
-    done = run_experiment(experiment)
+    done = run_experiment(toy_with(data={"inside": True, "clients": 4}))
     rows = [row for row in done.clients if row["client"] == "0"]
     counts = np.bincount(data.client(0).test.group)
     assert [(row["group"], row["n"]) for row in rows] == [("G1", counts[0]), ("G2", counts[1])]
@@ -187,8 +163,8 @@ def test_replies_that_were_not_accepted_cannot_be_read():
         accepted[1]
 
 
-def test_threads_of_the_pool_use_one_core_whatever_others_set_meanwhile(toy):
-    simulated, _ = federation(toy, FedAvg(), threads=1)
+def test_threads_of_the_pool_use_one_core_whatever_others_set_meanwhile():
+    simulated = Problem(FedAvg()).federation(threads=1)
     before = torch.get_num_threads()
     simulated.pool.submit(int).result()
     try:
@@ -198,8 +174,8 @@ def test_threads_of_the_pool_use_one_core_whatever_others_set_meanwhile(toy):
         torch.set_num_threads(before)
 
 
-def test_brief_work_is_done_in_one_thread_and_other_work_by_all(toy, monkeypatch):
-    simulated, _ = federation(toy, FedAvg(), threads=2)
+def test_brief_work_is_done_in_one_thread_and_other_work_by_all(monkeypatch):
+    simulated = Problem(FedAvg()).federation(threads=2)
     main = threading.current_thread()
 
     def where(_):

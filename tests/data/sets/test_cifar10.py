@@ -4,8 +4,6 @@ import hashlib
 import io
 import tarfile
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -41,28 +39,14 @@ def archive(images):
 
 
 @pytest.fixture
-def home(archive, tmp_path, monkeypatch):
+def home(archive, serve, tmp_path, monkeypatch):
     """An empty data directory, and a server on this machine that has the archive."""
-
-    class Server(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(archive)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    Thread(target=server.serve_forever, daemon=True).start()
-    mirror = f"http://127.0.0.1:{server.server_port}/"
+    mirror = f"{serve(archive=archive)}archive/"
     name, digest = SOURCES["cifar10"].files[0].name, hashlib.sha256(archive).hexdigest()
     files = (File(name, len(archive), (mirror,), digest),)
     monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], files=files))
     monkeypatch.setenv("E2FL_DATA", str(tmp_path))
-    yield tmp_path
-    server.shutdown()
-    server.server_close()
+    return tmp_path
 
 
 @pytest.fixture
