@@ -45,7 +45,8 @@ def test_a_round_is_sgd_on_looked_up_weights_then_two_votes_and_the_median_of_ta
     weights = plain(state.global_ranking, state.table, learner.initial)
     for layer, initial in learner.initial.items():  # the initial weights, in another order
         rising = [model[layer].flatten().sort()[0] for model in (weights, learner.initial)]
-        assert torch.allclose(*rising, atol=0.05 * float(initial.abs().max()))
+        first, second = rising
+        assert torch.allclose(first, second, atol=0.05 * float(initial.abs().max()))
     by_group, tables = {}, []
     for client_id in sorted(first.request.inbox):
         client = problem.data.client(client_id)

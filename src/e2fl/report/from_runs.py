@@ -230,7 +230,7 @@ def _of_methods(named: Mapping[str, Sequence["Run"]]) -> Iterator[str]:
             for text in run.summary.get("warnings", ()):
                 yield f"{label}: {str(text).removesuffix('.')}."
         lines = [line for run in repeats for line in run.history]
-        faults = sum((Counter(line.get("faults", {})) for line in lines), Counter())
+        faults: Counter[str] = sum((Counter(line.get("faults", {})) for line in lines), Counter())
         for kind, count in (("clipped", faults.pop("clipped", 0)), ("faults", faults.total())):
             if count:
                 yield words("unfair", kind, label=label, count=count)
