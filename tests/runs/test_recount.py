@@ -149,7 +149,9 @@ def test_receipts_are_found_in_the_chain(run, tmp_path, capsys):
     assert f"round 3: the receipt of client {client}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "garbage", '{"round": "x"}', '{"round": 0, "client": 0}', NESTED], ids=len)
+@pytest.mark.parametrize(
+    "text", ["", "garbage", '{"round": "x"}', '{"round": 0, "client": 0}', NESTED], ids=len
+)
 def test_a_file_without_receipts_is_refused(run, tmp_path, text):
     (tmp_path / "receipts.jsonl").write_text(text)
     with pytest.raises(RunError, match="receipt"):
