@@ -9,19 +9,18 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from e2fl.config.experiment import UNSAVED, Experiment, base_of, from_dict, with_seed
+from e2fl.config.experiment import UNSAVED, Experiment, base_of, from_dict
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
-from e2fl.config.overrides import Change, flattened, typed
+from e2fl.config.overrides import Change, flattened, from_names, typed
 from e2fl.config.sections import SECTIONS, completed
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
@@ -81,7 +80,7 @@ def planned_runs(
         raise ConfigError("a study has several seeds: name them with --seeds, not with --set seed")
     first = {item.label: item for item in needed(study, seeds, methods)}
     made = changed_where_defined(
-        asked, {label: partial(_experiment_of, item) for label, item in first.items()}
+        asked, first, lambda label, changes: _experiment_of(first[label], changes)
     )
     overrides = {
         label: overrides_of(made[label], item.experiment, item.method)
@@ -89,7 +88,7 @@ def planned_runs(
     }
     runs: dict[object, tuple[Planned, Experiment]] = {}
     for item in needed(study, seeds, methods):
-        experiment = with_seed(made[item.label], item.seed)
+        experiment = replace(made[item.label], seed=item.seed)
         run = replace(
             item,
             overrides=overrides[item.label],
@@ -103,12 +102,8 @@ def planned_runs(
 
 def _experiment_of(item: Planned, changes: Sequence[Change]) -> Experiment:
     own = item.overrides | {"rounds": item.rounds, "evaluate_every": item.evaluate_every}
-    wanted = [*_changes_of(own), *changes]
+    wanted = [*from_names(own), *changes]
     return base_of(item.experiment, wanted).variant(item.method, wanted)
-
-
-def _changes_of(overrides: Mapping[str, Any]) -> list[Change]:
-    return [Change(tuple(key.split(".")), value) for key, value in overrides.items()]
 
 
 def overrides_of(
@@ -185,7 +180,7 @@ def method_of(experiment: Experiment) -> str | None:
     titled = (name for name in base.variants if base.variant(name).label == experiment.label)
     method = next(titled, experiment.label)
     try:
-        changes = _changes_of(overrides_of(experiment, experiment.name, method, ()))
+        changes = from_names(overrides_of(experiment, experiment.name, method, ()))
         again = base_of(experiment.name, changes).variant(method, changes)
         again.build_algorithm()  # rejects settings that this version does not have
     except ConfigError:

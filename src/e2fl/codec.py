@@ -62,8 +62,13 @@ def _equal(value: Any, default: Any) -> bool:
     return isinstance(default, Mapping | tuple | list) and not default and not len(value or ())
 
 
-def decode(stored: Any, kind: Any, arrays: Mapping[str, "Tensor"] | None = None) -> Any:
-    """Return what `encode` was given. kind: its class or annotation; `Any` for plain values."""
+def decode(
+    stored: Any, kind: Any, arrays: Mapping[str, "Tensor"] | None = None, **parts: Any
+) -> Any:
+    """Return what `encode` was given.
+
+    kind: its class or annotation; `Any` for plain values. parts: the kinds of fields annotated Any.
+    """
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(choice for choice in get_args(kind) if choice is not type(None))
     whole, inner = get_origin(kind) or kind, get_args(kind)
@@ -72,7 +77,7 @@ def decode(stored: Any, kind: Any, arrays: Mapping[str, "Tensor"] | None = None)
             tensor = (arrays or {})[stored[ARRAY]]
             return tensor if kind in (type(tensor), Any) else tensor.numpy()
         if dataclasses.is_dataclass(whole) and isinstance(whole, type):
-            fields = fields_of(whole)
+            fields = {**fields_of(whole), **parts}
             if not stored.keys() <= fields.keys():
                 unknown = ", ".join(sorted(stored.keys() - fields.keys()))
                 raise ValueError(f"{whole.__name__} has no field {unknown}")
@@ -102,19 +107,13 @@ def save(path: Path, value: Any) -> None:
     save_tensors(path, arrays, json.dumps(encode(value, arrays)))
 
 
-def load(path: Path, kind: Any) -> Any:
+def load(path: Path, kind: Any, **parts: Any) -> Any:
     """Return the value in a file; `OSError` or `ValueError` if it is damaged or of another kind."""
-    arrays, stored = load_json(path)
+    arrays, text = load_tensors(path)
     try:
-        return decode(stored, kind, arrays)
+        return decode(parse(json.loads, text), kind, arrays, **parts)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"it is of another kind: {error}") from error
-
-
-def load_json(path: Path) -> tuple[Arrays, Any]:
-    """Return the arrays in a file, and the JSON that refers to them."""
-    arrays, text = load_tensors(path)
-    return arrays, parse(json.loads, text)
 
 
 def pack(value: Any) -> bytes:

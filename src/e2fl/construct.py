@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import Doc
 
 from e2fl.errors import ConfigError, RunError, require_setting
+
+Made = TypeVar("Made")
 
 # Names of settings in other libraries, and ours.
 SYNONYMS = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay", "random_state": "seed"}
@@ -115,7 +117,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"{hint} known: {', '.join(known)}"
 
 
-def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *given: Any) -> Any:
+def construct(
+    make: Callable[..., Made], values: Mapping[str, Any], where: str, *given: Any
+) -> Made:
     """Call `make` with these settings, after checking their names and types."""
     known = fields_of(make)
     checked: dict[str, Any] = {}

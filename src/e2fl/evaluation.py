@@ -76,3 +76,8 @@ class Score:
     group: GroupId | None = None
     passes: float = 0.0
     validation: Mapping[str, Mapping[GroupId, Tally]] | None = None
+
+    @property
+    def own(self) -> Tally:
+        """All counts with the client's own model."""
+        return total(next(iter(self.views.values())).values())

@@ -10,12 +10,14 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
 
 from e2fl.errors import StorageError, reason_of
+
+Parsed = TypeVar("Parsed")
 
 PARTIAL = ".partial"  # ends the name of a file that is not complete
 LARGEST = 256 * 2**20  # bytes of a file of text
@@ -112,7 +114,7 @@ def read_text(path: Path, limit: int = LARGEST) -> str:
     return read_bytes(path, limit).decode("utf-8")
 
 
-def parse(read: Callable[[str], Any], text: str) -> Any:
+def parse(read: Callable[[str], Parsed], text: str) -> Parsed:
     """Return what a parser of JSON or TOML reads; text nested too deeply raises a `ValueError`."""
     try:
         return read(text)

@@ -20,10 +20,9 @@ from e2fl.config.overrides import Change, given
 from e2fl.config.sections import (
     AlgorithmLike,
     ModelLike,
-    algorithm_settings,
-    model_settings,
     name_of,
     named,
+    section_from,
 )
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flWarning, ReportError, RunError
@@ -64,17 +63,20 @@ def run(
     progress: show a progress bar; default: in notebooks and terminals. changes: other settings,
     such as rounds=20, learner={"epochs": 1} or measures=[auc].
     """
-    settings = algorithm_settings(algorithm)
+    settings = section_from(algorithm, "algorithm")
     name = settings.pop("name", None)
-    network, network_settings = model_settings(model)
     experiment, own_data, asked = _asked(config, data, changes)
-    asked += given({"algorithm": settings, "model": network_settings})
+    asked += given({"algorithm": settings, "model": section_from(model, "model")})
     experiment = experiment.changed(asked) if name is None else experiment.variant(name, asked)
     folder = _folder(config, {str(name): experiment}, out)
-    watcher = watcher or NotebookProgress(shown=progress)
     return Run(
         run_experiment(
-            experiment, out=folder, resume=resume, data=own_data, network=network, watcher=watcher
+            experiment,
+            out=folder,
+            resume=resume,
+            data=own_data,
+            network=model if isinstance(model, nn.Module) else None,
+            watcher=watcher or NotebookProgress(shown=progress),
         )
     )
 
@@ -165,7 +167,7 @@ class Run:
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page, by default into the run's folder, and return its path."""
-        return _report([self], path, self.folder)
+        return Comparison([self], self.folder).report(path)
 
     def predict(self, x: Any, *, group: str | int | None = None, trust: bool = False) -> Prediction:
         """Predict inputs [examples, ...], as the network reads them, with the model of a group.
@@ -198,7 +200,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         where = f"stored in {self.folder}" if self.folder else "not stored"
-        return f"<p>{escape(repr(self)[1:-1])}, {escape(where)}</p>{_html([self])}"
+        table = summary_table(_study([self])).html()
+        return f"<p>{escape(repr(self)[1:-1])}, {escape(where)}</p>{table}"
 
 
 class Comparison:
@@ -240,7 +243,9 @@ class Comparison:
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page, by default into the comparison's folder, and return its path."""
-        return _report(self.runs, path, self.folder)
+        out = Path(path) if path is not None else (self.folder or Path()) / store.PAGE
+        write_report(_study(self.runs), out)
+        return out
 
     def __repr__(self) -> str:
         labels = dict.fromkeys(run.label for run in self.runs)
@@ -254,7 +259,7 @@ class Comparison:
         return f"{printed(_study(self.runs))}\n\n{one if count == 1 else said}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self)[1:-1])}</p>{_html(self.runs)}"
+        return f"<p>{escape(repr(self)[1:-1])}</p>{summary_table(_study(self.runs)).html()}"
 
 
 def read_run(path: str | Path) -> Run:
@@ -275,16 +280,6 @@ def frame(runs: Iterable[Run]) -> pandas.DataFrame:
 
 def _study(runs: Sequence[Run]) -> Study:
     return study_of([run.record for run in runs])
-
-
-def _report(runs: Sequence[Run], path: str | Path | None, folder: Path | None) -> Path:
-    out = Path(path) if path is not None else (folder or Path()) / store.PAGE
-    write_report(_study(runs), out)
-    return out
-
-
-def _html(runs: Sequence[Run]) -> str:
-    return summary_table(_study(runs)).html()
 
 
 def _lines(rows: pandas.DataFrame, colour: str, value: str, title: str) -> altair.Chart:

@@ -7,16 +7,18 @@ it allocates, and raises only `WireError`.
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from e2fl import kernels
 from e2fl.errors import WireError, with_article
-from e2fl.models import ModelSpec, Params, defect_of_layers
+from e2fl.models import Layer, ModelSpec, Params, defect_of_layers
 from e2fl.rankings.ballots import bits_per_edge
 from e2fl.rankings.order import Mask, Ranking
 
@@ -37,10 +39,7 @@ class Message:
     forms: ClassVar[tuple[type["Message"], ...]] = ()
 
     def to_bytes(self, model: ModelSpec) -> bytes:
-        """Return this message as bytes: header and payload.
-
-        Raise `WireError` if a field cannot be sent.
-        """
+        """Return header and payload as bytes; `WireError` if a field cannot be sent."""
         if wrong := self.defect(model):
             raise WireError(f"{type(self).__name__}.{wrong}")
         form = _form(type(self))
@@ -48,10 +47,10 @@ class Message:
         payload: list[bytes] = []
         for field in form.fields:
             value = getattr(self, field.name)
-            if field.item is None:
+            if field.in_header:
                 numbers.append(value)
                 continue
-            if field.counted:
+            if field.number >= 0:
                 numbers.append(len(value))
             parts = value if field.many else (value,)
             payload += [field.item.write(part, model) for part in parts]
@@ -71,21 +70,19 @@ class Message:
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
         """Return the message in these bytes, or raise `WireError`."""
-        if vars(cls).get("forms"):
-            return cast(Self, _one_of(cls.forms, raw).from_bytes(raw, model))
-        form = _form(cls)
-        numbers, body = _open(form, memoryview(raw), model)
+        form, numbers, body = _open(vars(cls).get("forms") or (cls,), memoryview(raw), model)
         # Every length is checked before decoding, so that a short message cannot cause a large
         # allocation.
-        sizes = [_size(field, numbers, model) for field in form.fields]
+        sizes = [field.size(numbers, model) for field in form.fields]
         if sum(sizes) != len(body):
             raise WireError(
-                f"{cls.__name__} has {len(body)} bytes of payload; {sum(sizes)} are expected"
+                f"{form.message.__name__} has {len(body)} bytes of payload; "
+                f"{sum(sizes)} are expected"
             )
         values: dict[str, Any] = {}
         for field, size in zip(form.fields, sizes, strict=True):
             part, body = body[:size], body[size:]
-            if field.item is None:
+            if field.in_header:
                 values[field.name] = numbers[field.number]
             elif field.many:
                 one, count = field.item.size(model), numbers[field.number]
@@ -94,7 +91,7 @@ class Message:
                 values[field.name] = tuple(parts)
             else:
                 values[field.name] = field.item.read(part, model)
-        return cls(**values)
+        return cast(Self, form.message(**values))
 
     def defect(self, model: ModelSpec) -> str:
         """Return what is wrong with a field: "params has no layer 'fc1.weight'"; empty: nothing."""
@@ -103,7 +100,7 @@ class Message:
             if field.many and not isinstance(value, tuple):
                 return f"{field.name} is {with_article(type(value))}; it must be a tuple"
             for part in value if field.many else (value,):
-                if wrong := (field.item or _SCALARS[field.scalar]).defect(part, model):
+                if wrong := field.item.defect(part, model):
                     return f"{field.name} {wrong}"
         return ""
 
@@ -112,18 +109,15 @@ class Message:
         return 0
 
     def weights_field(self) -> str | None:
-        """Return the name of the field with weights or a gradient.
-
-        None unless there is exactly one.
-        """
-        names = [field.name for field in self._fields() if field.item is _LAYERED[Params]]
+        """Return the name of the field with weights or a gradient, if there is exactly one."""
+        names = [field.name for field in self._fields() if field.item is _WEIGHTS]
         single = len(names) == 1 and isinstance(getattr(self, names[0]), dict)
         return names[0] if single else None
 
     def finite(self) -> bool:
         """Return whether all weights in this message are finite."""
         for field in self._fields():
-            if field.item is _LAYERED[Params]:
+            if field.item is _WEIGHTS:
                 value = getattr(self, field.name)
                 for params in value if field.many else (value,):
                     if not all(bool(tensor.isfinite().all()) for tensor in params.values()):
@@ -141,146 +135,159 @@ class _Item:
     """The encoding of one value in the payload; its size depends only on the model."""
 
     name: str
+    one: str  # what the header has for a value: itself, its length, or nothing
+    many: str  # what the header has for a tuple of values: their number; empty: there are none
     size: Callable[[ModelSpec], int]
     write: Callable[[Any, ModelSpec], bytes]
     read: Callable[[memoryview, ModelSpec], Any]
     defect: Callable[[Any, ModelSpec], str]  # what is wrong with a value; empty: nothing
 
 
-def _ranking_size(model: ModelSpec) -> int:
-    return sum((layer.edges * bits_per_edge(layer.edges) + 7) // 8 for layer in model.layers)
+def _by_layer(
+    name: str,
+    kind: type[Any],
+    bits: Callable[[int], int],
+    write: Callable[[Any, Layer], NDArray[Any]],
+    read: Callable[[NDArray[np.uint8], Layer], Any],
+    *,
+    flat: bool,
+) -> _Item:
+    """Return the encoding of one array per layer, each with this many bits for every edge.
 
+    write, read: one layer as bytes and back. kind, flat: of arrays, as in `defect_of_layers`.
+    """
 
-def _write_ranking(ranking: Ranking, model: ModelSpec) -> bytes:
-    return b"".join(
-        kernels.pack_order_of_rank(ranking[layer.name], bits_per_edge(layer.edges)).tobytes()
-        for layer in model.layers
+    def size_of(layer: Layer) -> int:
+        return (layer.edges * bits(layer.edges) + 7) // 8
+
+    def read_all(raw: memoryview, model: ModelSpec) -> dict[str, Any]:
+        values = {}
+        for layer in model.layers:
+            part, raw = raw[: size_of(layer)], raw[size_of(layer) :]
+            values[layer.name] = read(np.frombuffer(part, dtype=np.uint8), layer)
+        return values
+
+    return _Item(
+        name,
+        one="",
+        many="H",
+        size=lambda model: sum(map(size_of, model.layers)),
+        write=lambda value, model: b"".join(
+            write(value[layer.name], layer).tobytes() for layer in model.layers
+        ),
+        read=read_all,
+        defect=lambda value, model: defect_of_layers(value, model.layers, kind, flat=flat),
     )
 
 
-def _read_ranking(raw: memoryview, model: ModelSpec) -> Ranking:
-    ranking: Ranking = {}
-    for layer in model.layers:
-        bits = bits_per_edge(layer.edges)
-        size = (layer.edges * bits + 7) // 8
-        part, raw = raw[:size], raw[size:]
-        try:
-            ranking[layer.name] = kernels.unpack_rank(
-                np.frombuffer(part, dtype=np.uint8), layer.edges, bits
-            )
-        except ValueError as error:
-            raise WireError(f"the ranking of layer '{layer.name}' is invalid: {error}") from None
-    return ranking
+def _read_rank(raw: NDArray[np.uint8], layer: Layer) -> Any:
+    try:
+        return kernels.unpack_rank(raw, layer.edges, bits_per_edge(layer.edges))
+    except ValueError as error:
+        raise WireError(f"the ranking of layer '{layer.name}' is invalid: {error}") from None
 
 
-def mask_size(model: ModelSpec) -> int:
-    """Return the bytes of one mask, one bit per edge."""
-    return sum((layer.edges + 7) // 8 for layer in model.layers)
+def _read_mask(raw: NDArray[np.uint8], layer: Layer) -> Any:
+    bits = np.unpackbits(raw, bitorder="little")
+    if bits[layer.edges :].any():
+        raise WireError(f"the mask of layer '{layer.name}' has bits set after its last edge")
+    return bits[: layer.edges].astype(np.bool_)
 
 
-def _write_mask(mask: Mask, model: ModelSpec) -> bytes:
-    packed = (np.packbits(mask[layer.name], bitorder="little") for layer in model.layers)
-    return b"".join(bits.tobytes() for bits in packed)
-
-
-def _read_mask(raw: memoryview, model: ModelSpec) -> Mask:
-    mask: Mask = {}
-    for layer in model.layers:
-        size = (layer.edges + 7) // 8
-        part, raw = raw[:size], raw[size:]
-        bits = np.unpackbits(np.frombuffer(part, dtype=np.uint8), bitorder="little")
-        if bits[layer.edges :].any():
-            raise WireError(f"the mask of layer '{layer.name}' has bits set after its last edge")
-        mask[layer.name] = bits[: layer.edges].astype(np.bool_)
-    return mask
-
-
-def weights_size(model: ModelSpec) -> int:
-    """Return the bytes of one dense model."""
-    return 4 * model.edges
-
-
-def _write_weights(params: Params, model: ModelSpec) -> bytes:
-    arrays = (params[layer.name].detach().cpu().numpy() for layer in model.layers)
-    return b"".join(array.astype("<f4", copy=False).tobytes() for array in arrays)
-
-
-def _read_weights(raw: memoryview, model: ModelSpec) -> Params:
-    flat = np.frombuffer(raw, dtype="<f4").astype(np.float32)
-    if not np.isfinite(flat).all():
+def _read_weights(raw: NDArray[np.uint8], layer: Layer) -> Tensor:
+    weights = raw.view("<f4").astype(np.float32)
+    if not np.isfinite(weights).all():
         raise WireError("the weights are not finite, as after a learning_rate that is too high")
-    params: Params = {}
-    start = 0
-    for layer in model.layers:
-        params[layer.name] = torch.from_numpy(flat[start : start + layer.edges]).view(layer.shape)
-        start += layer.edges
-    return params
+    return torch.from_numpy(weights).view(layer.shape)
 
 
 def _number(code: str, kind: type) -> _Item:
-    size = struct.calcsize(code)
+    packed = struct.Struct(f"<{code}")
 
     def defect(value: Any, _: ModelSpec) -> str:
         try:
-            struct.pack(code, value)
+            packed.pack(value)
         except (struct.error, OverflowError, TypeError):
-            return f"is {value!r:.40}; it must be {with_article(kind)} of {8 * size} bits"
+            return f"is {value!r:.40}; it must be {with_article(kind)} of {8 * packed.size} bits"
         return ""
 
     return _Item(
-        code,
-        lambda _: size,
-        lambda value, _: struct.pack(code, value),
-        lambda raw, _: struct.unpack(code, raw)[0],
-        defect,
+        packed.format,
+        one=code,
+        many="I",
+        size=lambda _: packed.size,
+        write=lambda value, _: packed.pack(value),
+        read=lambda raw, _: packed.unpack(raw)[0],
+        defect=defect,
     )
 
 
-def _layered(kind: type[Any], *, flat: bool) -> Callable[[Any, ModelSpec], str]:
-    return lambda value, model: defect_of_layers(value, model.layers, kind, flat=flat)
-
-
-_NUMBERS = {int: "i", float: "d"}  # in the header
-_SCALARS = {int: _number("<i", int), float: _number("<d", float)}  # in a tuple, in the payload
-_LAYERED: dict[Any, _Item] = {
-    Ranking: _Item(
-        "ranking", _ranking_size, _write_ranking, _read_ranking, _layered(np.ndarray, flat=True)
-    ),
-    Mask: _Item("mask", mask_size, _write_mask, _read_mask, _layered(np.ndarray, flat=True)),
-    Params: _Item(
-        "weights", weights_size, _write_weights, _read_weights, _layered(torch.Tensor, flat=False)
-    ),
-}
-
-
-# Bytes of any length; the length is in the header.
+# Bytes of any length.
 _BYTES = _Item(
     "bytes",
-    lambda _: 1,
-    lambda value, _: bytes(value),
-    lambda raw, _: bytes(raw),
-    lambda value, _: (
+    one="I",
+    many="",
+    size=lambda _: 1,
+    write=lambda value, _: bytes(value),
+    read=lambda raw, _: bytes(raw),
+    defect=lambda value, _: (
         "" if isinstance(value, bytes) else f"is {with_article(type(value))}; it must be bytes"
     ),
 )
+_RANKING = _by_layer(
+    "ranking",
+    np.ndarray,
+    bits_per_edge,
+    lambda rank, layer: kernels.pack_order_of_rank(rank, bits_per_edge(layer.edges)),
+    _read_rank,
+    flat=True,
+)
+_MASK = _by_layer(
+    "mask",
+    np.ndarray,
+    lambda edges: 1,
+    lambda mask, layer: np.packbits(mask, bitorder="little"),
+    _read_mask,
+    flat=True,
+)
+_WEIGHTS = _by_layer(
+    "weights",
+    Tensor,
+    lambda edges: 32,
+    lambda weights, layer: weights.detach().cpu().numpy().astype("<f4", copy=False),
+    _read_weights,
+    flat=False,
+)
+_ITEMS: dict[Any, _Item] = {
+    int: _number("i", int),
+    float: _number("d", float),
+    bytes: _BYTES,
+    Ranking: _RANKING,
+    Mask: _MASK,
+    Params: _WEIGHTS,
+}
+mask_size = _MASK.size  # bytes of one mask, one bit per edge
+weights_size = _WEIGHTS.size  # bytes of one dense model
 
 
 @dataclass(frozen=True)
 class _Field:
     name: str
-    item: _Item | None  # None: a number in the header
+    item: _Item
     many: bool
-    number: int  # which number of the header is its value, or its count
-    scalar: type = int  # of a number in the header
+    number: int  # which number of the header is its value, its length or its count; -1: none
+    in_header: bool  # its value is that number
 
-    @property
-    def counted(self) -> bool:
-        """Whether the header has its length."""
-        return self.many or self.item is _BYTES
+    def size(self, numbers: tuple[Any, ...], model: ModelSpec) -> int:
+        """Return the bytes that it takes in the payload."""
+        if self.in_header:
+            return 0
+        return self.item.size(model) * int(numbers[self.number] if self.number >= 0 else 1)
 
 
 @dataclass(frozen=True)
 class _Form:
+    message: type[Message]
     kind: int
     numbers: struct.Struct
     fields: tuple[_Field, ...]
@@ -304,54 +311,27 @@ def _make_form(message: type[Any]) -> _Form:
     schema = message.__name__
     for field in fields(message):
         kind = hints[field.name]
-        inner = get_args(kind)[0] if get_origin(kind) is tuple else None
-        if kind in _NUMBERS:
-            form.append(_Field(field.name, None, False, len(codes), kind))
-            codes += _NUMBERS[kind]
-        elif kind in _LAYERED:
-            form.append(_Field(field.name, _LAYERED[kind], False, -1))
-        elif kind is bytes:
-            form.append(_Field(field.name, _BYTES, False, len(codes)))
-            codes += "I"
-        elif inner in _LAYERED:
-            form.append(_Field(field.name, _LAYERED[inner], True, len(codes)))
-            codes += "H"
-        elif inner in _SCALARS:
-            form.append(_Field(field.name, _SCALARS[inner], True, len(codes)))
-            codes += "I"
-        else:
+        many = get_origin(kind) is tuple
+        item = _ITEMS.get(get_args(kind)[0] if many else kind)
+        if item is None or (many and not item.many):
             raise TypeError(f"{message.__name__}.{field.name}: no wire format for {kind}")
-        item = form[-1].item
-        schema += f",{field.name}:{codes if item is None else item.name}{'*' * form[-1].many}"
+        code, in_header = item.many if many else item.one, kind in (int, float)
+        form.append(_Field(field.name, item, many, len(codes) if code else -1, in_header))
+        codes += code
+        schema += f",{field.name}:{codes if in_header else item.name}{'*' * many}"
     numbers = struct.Struct("<" + codes)
     size = _HEADER.size + _CRC.size + numbers.size
     if size > HEADER_LIMIT:
         raise TypeError(
             f"{message.__name__} needs a header of {size} bytes; {HEADER_LIMIT} is the limit"
         )
-    return _Form(zlib.crc32(schema.encode()), numbers, tuple(form), size)
+    return _Form(message, zlib.crc32(schema.encode()), numbers, tuple(form), size)
 
 
-def _size(field: _Field, numbers: tuple[Any, ...], model: ModelSpec) -> int:
-    """Return the bytes that a field takes in the payload."""
-    if field.item is None:
-        return 0
-    return int(field.item.size(model) * (numbers[field.number] if field.counted else 1))
-
-
-def _one_of(forms: tuple[type[Message], ...], raw: bytes) -> type[Message]:
-    """Return the form whose kind is in the header."""
-    if len(raw) < _HEADER.size:
-        raise WireError(f"{len(raw)} bytes are too short for a message")
-    kind = _HEADER.unpack(raw[: _HEADER.size])[4]
-    for form in forms:
-        if _form(form).kind == kind:
-            return form
-    raise WireError("the message is not of the expected kind")
-
-
-def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ...], memoryview]:
-    """Check the header; return its numbers and the payload."""
+def _open(
+    messages: Iterable[type[Message]], raw: memoryview, model: ModelSpec
+) -> tuple[_Form, tuple[Any, ...], memoryview]:
+    """Check the header; return which of these messages it is, its numbers and the payload."""
     fixed = _HEADER.size + _CRC.size
     if len(raw) < fixed:
         raise WireError(f"{len(raw)} bytes are too short for a message")
@@ -362,7 +342,8 @@ def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ..
         raise WireError("these bytes are not an e2fl message")
     if version != VERSION:
         raise WireError(f"the message has format version {version}; {VERSION} is expected")
-    if kind != form.kind or header_size != form.header_size or zero != 0:
+    form = next((form for form in map(_form, messages) if form.kind == kind), None)
+    if form is None or header_size != form.header_size or zero != 0:
         raise WireError("the message is not of the expected kind")
     if fingerprint != model.fingerprint:
         raise WireError("the message is for another model")
@@ -371,7 +352,7 @@ def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ..
     (crc,) = _CRC.unpack(raw[_HEADER.size : fixed])
     if crc != zlib.crc32(raw[fixed:], zlib.crc32(raw[: _HEADER.size])):
         raise WireError("the message is damaged (wrong checksum)")
-    return form.numbers.unpack(raw[fixed:header_size]), raw[header_size:]
+    return form, form.numbers.unpack(raw[fixed:header_size]), raw[header_size:]
 
 
 @dataclass(frozen=True)

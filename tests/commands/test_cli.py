@@ -134,14 +134,14 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     ("arguments", "advised"), [(["list"], False), (["run", "toy.toml", "--out", "run"], True)]
 )
 def test_only_what_can_be_resumed_advises_it(config, monkeypatch, capsys, arguments, advised):
+    from e2fl.commands import training
     from e2fl.config import listing
-    from e2fl.runs import runner
 
     def interrupt(*rest, **named):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(listing, "listing", interrupt)
-    monkeypatch.setattr(runner, "run_experiment", interrupt)
+    monkeypatch.setattr(training, "run_experiment", interrupt)
     assert main(arguments) == 130
     assert ("--resume" in capsys.readouterr().err) == advised
 

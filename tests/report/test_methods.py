@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from e2fl.cli import main
-from e2fl.config.experiment import with_seed
 from e2fl.config.sections import completed
 from e2fl.data import from_arrays
 from e2fl.errors import ConfigError
@@ -113,7 +112,7 @@ def test_namesakes_are_told_apart_by_their_settings_or_their_grouping(toy):
 
 
 def test_runs_in_memory_and_from_files_are_one_method(toy, tmp_path):
-    runs = [run_experiment(with_seed(toy, seed), out=tmp_path / str(seed)) for seed in (0, 1)]
+    runs = [run_experiment(replace(toy, seed=seed), out=tmp_path / str(seed)) for seed in (0, 1)]
     study = study_of([runs[0], read_run(tmp_path / "1")])
     assert [(method.label, method.seeds) for method in study.main] == [("E2FL", (0, 1))]
 

@@ -13,7 +13,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from e2fl.config.experiment import with_seed
 from e2fl.errors import RunError
 from e2fl.metrics import COLUMNS
 from e2fl.report import page as pages
@@ -175,7 +174,7 @@ def test_differences_are_judged():
 
 
 def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(toy, tmp_path):
-    for position, variant in enumerate((toy, replace(toy, rounds=2), with_seed(toy, 1))):
+    for position, variant in enumerate((toy, replace(toy, rounds=2), replace(toy, seed=1))):
         run_experiment(variant, out=tmp_path / f"r{position}")
     runs = read_runs([tmp_path])[0]
     made = study_of([*runs, runs[0]])

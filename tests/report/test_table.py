@@ -12,7 +12,7 @@ COLUMNS = (Column("a", "algorithm"), Column("b", "50 %", head="a_b"))
 
 
 def table(*rows, columns=COLUMNS, **more):
-    return Table.of("t", "two\nlines", columns, rows, **more)
+    return Table("t", "two\nlines", columns, rows, **more)
 
 
 def test_a_table_is_exact_in_csv_and_runs_nothing_in_a_spreadsheet():

@@ -55,6 +55,12 @@ def test_a_setting_is_searched_where_it_is(toy):
     assert list(spaces["e2fl"]) == ["algorithm.incumbents", "learner.score_rate", "model.hidden"]
     assert list(spaces["fedavg"]) == ["learner.learning_rate", "model.hidden"]
     assert isinstance(spaces["fedavg"]["learner.learning_rate"], FloatDistribution)
+    whole = {"fedavg": replace(methods["fedavg"], learner={"learning_rate": 1})}
+    ranges = space_of(["learner.learning_rate=0..2", "learner.epochs=1..3"])
+    assert spaces_of(whole, ranges)["fedavg"] == {
+        "learner.learning_rate": FloatDistribution(0, 2),
+        "learner.epochs": IntDistribution(1, 3),
+    }
     own = own_settings(spaces["e2fl"], methods["e2fl"])
     assert own == {"algorithm.incumbents": "0", "learner.score_rate": 0.1, "model.hidden": "[24]"}
     with pytest.raises(ConfigError, match="weights"):

@@ -6,12 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from e2fl.commands import say, tell_imports
 from e2fl.errors import ConfigError
 
 
 def report(options: argparse.Namespace) -> None:
     """Write the report page for runs on disk."""
-    from e2fl.report.finish import printed, write_paper
+    from e2fl.report.finish import printed
     from e2fl.report.from_runs import read_runs, study_of
     from e2fl.report.page import write_report
     from e2fl.report.table import summary_table
@@ -22,7 +23,7 @@ def report(options: argparse.Namespace) -> None:
     out = options.out or options.runs[0] / PAGE
     write_report(study, out, export_to=options.export)
     if options.export is not None:
-        write_paper(table, options.export)
+        table.write(options.export, "paper")
     written = f"{out} and {options.export}" if options.export else str(out)
     print(f"{printed(study, table)}\n\nwritten to {written}")
 
@@ -73,7 +74,6 @@ def recount(options: argparse.Namespace) -> int:
 
 def groups(options: argparse.Namespace) -> None:
     """Estimate the number of groups of clients."""
-    from e2fl.commands.training import say, tell_imports
     from e2fl.config.experiment import load
     from e2fl.runs.group_survey import survey
 
@@ -85,7 +85,6 @@ def groups(options: argparse.Namespace) -> None:
 
 def data_show(options: argparse.Namespace) -> None:
     """Draw samples of each group, clients per group, and labels of each client."""
-    from e2fl.commands.training import say
     from e2fl.config.files import read
     from e2fl.config.overrides import lay, typed
     from e2fl.data import build

@@ -3,7 +3,6 @@
 import argparse
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -11,13 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e2fl import construct
+from e2fl.commands import say, tell_imports
 from e2fl.commands.parser import build_parser
+from e2fl.config.experiment import Experiment, base_of, load
+from e2fl.config.methods import methods, with_attacks
+from e2fl.config.overrides import seed_numbers, typed
 from e2fl.errors import ConfigError, E2flError, RunError, reason_of
+from e2fl.files import read_text, write_text
+from e2fl.metrics.measures import measure_of, own_measures
+from e2fl.report.finish import finish
+from e2fl.report.live import Live
+from e2fl.runs import batch
+from e2fl.runs.progress import Progress
+from e2fl.runs.records import divergence_warnings
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.store import COMMAND, PAGE, Folder, Run
+from e2fl.runs.trackers import Tracker
+from e2fl.runs.watcher import Watcher, Watchers
 
-if TYPE_CHECKING:
-    from e2fl.config.experiment import Experiment
-    from e2fl.runs.store import Run
-    from e2fl.runs.watcher import Watcher
+if TYPE_CHECKING:  # a search needs Optuna
     from e2fl.search.results import Result
 
 CODE = re.compile(r"[\w./-]+:\w+")  # such as mine:MyAlgorithm
@@ -28,9 +39,6 @@ TABLE, SETTINGS, SEARCH_PAGE = "trials.csv", "best.toml", "search.html"
 
 def run(options: argparse.Namespace) -> int:
     """Run one experiment."""
-    from e2fl.report.finish import finish
-    from e2fl.runs.runner import run_experiment
-
     experiment = _single(options)
     with (
         folder_for(options, f"{experiment.name}-{experiment.label}") as out,
@@ -43,21 +51,16 @@ def run(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Run several algorithms on the same experiment."""
-    from e2fl.config.methods import with_attacks
-    from e2fl.metrics.measures import measure_of, own_measures
-    from e2fl.report.finish import finish
-    from e2fl.runs.batch import compare as run_all
-
-    base, methods = _several(options)
+    base, several = _several(options)
     if options.attacks:
-        methods = with_attacks(methods, options.attacks)
+        several = with_attacks(several, options.attacks)
     own = own_measures({one.name: one.described for one in base.build_measures()})
     for column in options.columns:
         measure_of(column, own)  # a mistake is found before hours of training
-    seeds = _seeds(options, next(iter(methods.values())).seed)
+    seeds = _seeds(options, next(iter(several.values())).seed)
     with folder_for(options, f"{base.name}-compare") as out, watching(options, out) as watcher:
-        batch = run_all(methods, seeds, out=out, resume=options.resume, watcher=watcher)
-    runs, failed = batch.some(), [f"Failed: {reason}." for reason in batch.reasons()]
+        done = batch.compare(several, seeds, out=out, resume=options.resume, watcher=watcher)
+    runs, failed = done.some(), [f"Failed: {reason}." for reason in done.reasons()]
     shown = {"columns": options.columns, "plus_minus": options.plus_minus, "views": options.views}
     finish(runs, out, notes=failed, **shown)
     return FAILED if failed else _exit_code(runs)
@@ -83,20 +86,18 @@ def sweep(options: argparse.Namespace) -> int:
 
 def tune(options: argparse.Namespace) -> int:
     """Search settings for several algorithms, with the same budget for each."""
-    base, methods = _several(options)
-    return _search(options, base, methods, f"{base.name}-tune", "--space")
+    base, several = _several(options)
+    return _search(options, base, several, f"{base.name}-tune", "--space")
 
 
 def _search(
     options: argparse.Namespace,
-    base: "Experiment",
-    methods: "Mapping[str, Experiment]",
+    base: Experiment,
+    several: Mapping[str, Experiment],
     name: str,
     option: str,
 ) -> int:
     """Search, or resume a search, and show the results; return 1 if nothing could be chosen."""
-    from e2fl.runs.progress import Progress
-
     try:
         from e2fl.search.running import VALIDATION_SHARE, search
         from e2fl.search.space import space_of
@@ -108,7 +109,7 @@ def _search(
             share = f"{VALIDATION_SHARE} of each client's training rows are set aside to choose on"
             say(f"the experiment sets no data.validation_share; {share}")
         result = search(
-            methods,
+            several,
             space,
             seeds,
             out=out,
@@ -125,9 +126,8 @@ def _search(
         return 0 if result.final else 1
 
 
-def _show(result: "Result", base: "Experiment", out: Path) -> None:
+def _show(result: "Result", base: Experiment, out: Path) -> None:
     """Print the results and write them as a table, a page and an experiment."""
-    from e2fl.files import write_text
     from e2fl.search.page import page
 
     grid = result.sampler == "grid"
@@ -150,21 +150,15 @@ def _show(result: "Result", base: "Experiment", out: Path) -> None:
         print(f"open {out / SEARCH_PAGE}")
 
 
-def _single(options: argparse.Namespace) -> "Experiment":
+def _single(options: argparse.Namespace) -> Experiment:
     """Return the experiment of --algorithm, with changes applied."""
-    from e2fl.config.experiment import load
-
     experiment = load(options.config, options.changes, algorithm=options.algorithm)
     tell_imports(options, [experiment], str(options.algorithm))
     return experiment
 
 
-def _several(options: argparse.Namespace) -> "tuple[Experiment, dict[str, Experiment]]":
+def _several(options: argparse.Namespace) -> tuple[Experiment, dict[str, Experiment]]:
     """Return the experiment, and those of --algorithms, with changes applied."""
-    from e2fl.config.experiment import base_of
-    from e2fl.config.methods import methods
-    from e2fl.config.overrides import typed
-
     changes = typed(options.changes)
     base = base_of(options.config, changes)
     several = methods(base, options.algorithms, changes)
@@ -172,38 +166,17 @@ def _several(options: argparse.Namespace) -> "tuple[Experiment, dict[str, Experi
     return base, several
 
 
-def tell_imports(
-    options: argparse.Namespace, experiments: "Sequence[Experiment]", *more: str
-) -> None:
-    """Print which code a configuration file imports.
-
-    What was typed, in `more` and in options, is the user's own choice.
-    """
-    typed = [*more, *options.changes, *getattr(options, "space", ())]
-    names = dict.fromkeys(name for experiment in experiments for name in experiment.imports())
-    from_file = [name for name in names if not any(name in words for words in typed)]
-    if from_file and construct.importable is None:  # otherwise it is refused
-        say(f"{options.config} names code that is imported and run: {', '.join(from_file)}")
-
-
 def _seeds(options: argparse.Namespace, default: int) -> list[int]:
-    from e2fl.config.overrides import seed_numbers
-
     return [default] if options.seeds is None else seed_numbers(options.seeds)
 
 
-def _exit_code(runs: "Sequence[Run]") -> int:
+def _exit_code(runs: Sequence[Run]) -> int:
     """Return 0, or `DIVERGED` if the models of a client of one of these runs diverged."""
-    from e2fl.runs.records import divergence_warnings
-
     return DIVERGED if any(divergence_warnings(run.summary) for run in runs) else 0
 
 
 def _words(folder: Path) -> list[str]:
     """Return the command that continues what is in this folder."""
-    from e2fl.files import read_text
-    from e2fl.runs.store import COMMAND
-
     if (folder / "config.toml").is_file():
         return ["e2fl", "run", str(folder / "config.toml")]
     try:
@@ -243,30 +216,15 @@ def folder_for(options: argparse.Namespace, name: str) -> Iterator[Path]:
 
 
 @contextmanager
-def watching(options: argparse.Namespace, out: Path) -> "Iterator[Watcher]":
+def watching(options: argparse.Namespace, out: Path) -> Iterator[Watcher]:
     """Yield a watcher for progress, trackers and the live page, which rests if the run fails."""
-    from e2fl.runs.progress import Progress
-    from e2fl.runs.store import PAGE, Folder
-    from e2fl.runs.watcher import Watcher, Watchers
-
-    class CommandRecord(Watcher):
-        """Stores the command when a run begins, so that it can be repeated."""
-
-        def begin(self, experiment: "Experiment", first: int, last: int) -> None:
-            Folder(out).write_command(options.command)
-
     watchers: list[Watcher] = [Progress()]
     if not Folder(out).exists():  # a command that resumes a run does not repeat it
-        watchers.append(CommandRecord())
-    if options.track:
-        from e2fl.runs.trackers import Tracker
-
-        watchers += [Tracker(name, out) for name in dict.fromkeys(options.track)]
+        watchers.append(CommandRecord(out, options.command))
+    watchers += [Tracker(name, out) for name in dict.fromkeys(options.track)]
     if not options.watch:
         yield Watchers(*watchers)
         return
-    from e2fl.report.live import Live
-
     page = Live(out, out / PAGE)
     say(f"open {out / PAGE} in a browser: it follows the training")
     try:
@@ -276,6 +234,11 @@ def watching(options: argparse.Namespace, out: Path) -> "Iterator[Watcher]":
         raise
 
 
-def say(message: str) -> None:
-    """Print a line beside the results."""
-    print(f"e2fl: {message}", file=sys.stderr)
+class CommandRecord(Watcher):
+    """Stores the command when a run begins, so that it can be repeated."""
+
+    def __init__(self, folder: Path, command: str):
+        self.folder, self.command = Folder(folder), command
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        self.folder.write_command(self.command)

@@ -33,7 +33,7 @@ from e2fl.models import Model
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Participation
 from e2fl.randomness import stream
-from e2fl.rounds import Round, Server
+from e2fl.rounds import Server
 from e2fl.torch_streams import torch_seeded
 
 Section = dict[str, Any]
@@ -175,7 +175,7 @@ class Experiment:
         if not isinstance(network, nn.Module):
             kind = type(network).__name__
             raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {kind}")
-        model: Model = construct(Model, common | {"build": make}, "model", network)
+        model = construct(Model, common | {"build": make}, "model", network)
         model.require_fit(shape, classes, name)
         return model
 
@@ -193,16 +193,13 @@ class Experiment:
 
         Settings without a name are those of the algorithm's own policy.
         """
-        policy: Participation
         if "name" in self.participation:
+            policy: Participation
             policy = _made(self.participation, "participation", expected=Participation)
             return policy
-        policy = self.build_algorithm().participation
-        settings = vars(policy) | self.participation
-        policy = (
-            construct(type(policy), settings, "participation") if self.participation else policy
-        )
-        return policy
+        own = self.build_algorithm().participation
+        settings = vars(own) | self.participation
+        return construct(type(own), settings, "participation") if self.participation else own
 
     def build_attack(self) -> Attack | None:
         """Return the attack of malicious clients; None if all clients are honest."""
@@ -219,13 +216,7 @@ class Experiment:
         runtime: Ray = _made(self.runtime, "runtime", expected=Ray)
         return runtime
 
-    def build_server(
-        self,
-        algorithm: AnyAlgorithm,
-        model: Model,
-        population: Population,
-        resume: Round | None = None,
-    ) -> Server:
+    def build_server(self, algorithm: AnyAlgorithm, model: Model, population: Population) -> Server:
         """Return the server of this experiment's run."""
         return Server(
             algorithm,
@@ -238,7 +229,6 @@ class Experiment:
             participation=self.build_participation(),
             update_limit=self.update_limit,
             examples_limit=self.examples_limit,
-            resume=resume,
         )
 
     def build_learner(self, model: Model) -> Learner:
@@ -263,8 +253,7 @@ class Experiment:
         ]
 
     def build_settings(self) -> Settings:
-        settings: Settings = construct(Settings, self.learner, "learner")
-        return settings
+        return construct(Settings, self.learner, "learner")
 
     def changed(self, changes: Iterable[Change]) -> "Experiment":
         """Return this experiment with changes made to it."""
@@ -408,11 +397,6 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     return Experiment(
         **copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()})
     )
-
-
-def with_seed(experiment: Experiment, seed: int) -> Experiment:
-    """Return the experiment with another seed."""
-    return replace(experiment, seed=seed)
 
 
 def load(

@@ -1,8 +1,7 @@
 """The methods of a comparison: algorithms or variants of one experiment, with changes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from e2fl.attacks import ATTACKS
 from e2fl.config.experiment import NAMING, Experiment
@@ -21,9 +20,7 @@ def methods(
     """
     if not names or len(set(names)) != len(names):
         raise ConfigError("a comparison needs at least one algorithm, and must name each once")
-    return changed_where_defined(
-        changes, {name: partial(experiment.variant, name) for name in names}
-    )
+    return changed_where_defined(changes, names, experiment.variant)
 
 
 def with_attacks(
@@ -52,17 +49,19 @@ def with_attacks(
 
 
 def changed_where_defined(
-    changes: Sequence[Change], methods: Mapping[str, Callable[[Sequence[Change]], Experiment]]
+    changes: Sequence[Change],
+    names: Iterable[str],
+    make: Callable[[str, Sequence[Change]], Experiment],
 ) -> dict[str, Experiment]:
     """Return the methods, with settings of an algorithm changed in those that have them.
 
-    methods: make the experiment of a method, with the changes that every method can take.
+    make: returns the experiment of a method, with the changes that every method can take.
     """
     particular = [
         change for change in changes if change.section == "algorithm" and change.path not in NAMING
     ]
     general = [change for change in changes if change not in particular]
-    changed = {name: make(general) for name, make in methods.items()}
+    changed = {name: make(name, general) for name in names}
     for change in ordered(particular):
         if change.path[1:] == ("label",) and len(changed) > 1:
             raise ConfigError("algorithm.label would give all compared algorithms the same name")

@@ -64,6 +64,11 @@ def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Chang
     return changes
 
 
+def from_names(settings: Mapping[str, Any]) -> list[Change]:
+    """Return changes from settings by their full names, such as learner.learning_rate."""
+    return [Change(tuple(name.split(".")), value) for name, value in settings.items()]
+
+
 def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return all settings by their full names, such as learner.learning_rate."""
     return {change.name: change.value for change in given(values)}

@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch import nn
@@ -30,16 +31,19 @@ def completed(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, **sections)
 
 
-def _completed(kind: str, section: Section) -> Section:
-    """Return a section with the defaults that TOML can hold; the seed follows the experiment."""
+def known_settings(kind: str, section: Section) -> dict[str, Setting]:
+    """Return the settings that a section of this kind can have, as far as its name is known."""
     common = {"learner": settings_of(Settings), "model": COMMON}
     known: dict[str, Setting] = dict(common.get(kind, {}))
-    try:
+    with suppress(ConfigError):  # data made in Python has no name that can be looked up
         if "name" in section:
             known |= settings_of(look_up(section["name"], REGISTRIES[kind], kind))
-    except ConfigError:  # data made in Python has no name that can be looked up
-        pass
-    defaults = {name: plain(one.default) for name, one in known.items()}
+    return known
+
+
+def _completed(kind: str, section: Section) -> Section:
+    """Return a section with the defaults that TOML can hold; the seed follows the experiment."""
+    defaults = {name: plain(one.default) for name, one in known_settings(kind, section).items()}
     defaults = {"name": section.get("name")} | defaults | {"seed": None}
     full = {name: value for name, value in defaults.items() if value is not None} | section
     for part in PARTS:
@@ -57,7 +61,7 @@ def named(
         if isinstance(algorithm, str):
             names.append(algorithm)
             continue
-        section = algorithm_settings(algorithm)
+        section = section_from(algorithm, "algorithm")
         if isinstance(algorithm, Mapping):
             name = str(section.get("label", section.get("name")))
         else:
@@ -67,29 +71,20 @@ def named(
     return dataclasses.replace(experiment, variants=variants), names
 
 
-def algorithm_settings(algorithm: AlgorithmLike | None) -> Section:
-    """Return the section of an algorithm, however it was given."""
-    if isinstance(algorithm, Algorithm):
-        return section_of(algorithm, "algorithm")
-    return _section("algorithm", algorithm)
-
-
-def model_settings(model: ModelLike | None) -> tuple[nn.Module | None, Section]:
-    """Return a network as it was given, or the section of a model."""
-    if isinstance(model, nn.Module):
-        return model, {"name": type(model).__name__}
-    return None, _section("model", model)
-
-
-def _section(what: str, given: Any) -> Section:
-    if given is None or isinstance(given, str):
-        return {} if given is None else {"name": given}
+def section_from(given: AlgorithmLike | ModelLike | None, what: str) -> Section:
+    """Return the section of an algorithm or a model, however it was given."""
+    if given is None or isinstance(given, Mapping):
+        return dict(given or {})
+    if isinstance(given, str):
+        return {"name": given}
+    if isinstance(given, Algorithm):
+        return section_of(given, what)
+    if isinstance(given, nn.Module):
+        return {"name": type(given).__name__}
     if inspect.isfunction(given) or isinstance(given, type):
         return {"name": name_of(given, what)}
-    if not isinstance(given, Mapping):
-        kind = type(given).__name__
-        raise ConfigError(f"{what} must be a name, settings, a class or an object, not {kind}")
-    return dict(given)
+    kind = type(given).__name__
+    raise ConfigError(f"{what} must be a name, settings, a class or an object, not {kind}")
 
 
 def section_of(thing: Any, what: str) -> Section:

@@ -60,8 +60,7 @@ def build(section: Mapping[str, Any], *, seed: int) -> FederatedData:
     data = construct(kind, values, "data")
     if not isinstance(data, FederatedData):
         raise ConfigError(f"'{section['name']}' is not a data set")
-    share = section.get("validation_share", VALIDATION_SHARE.default)
-    share = fit(share, VALIDATION_SHARE.type, "data.validation_share")
+    share = fit(section.get("validation_share", 0.0), float, "data.validation_share")
     return with_validation(data, share, seed=values.get("seed", seed))
 
 

@@ -45,17 +45,11 @@ class DataSummary:
         return f"{self.clients} clients{more}, {len(self.labels)} classes, inputs {shape}"
 
     def __str__(self) -> str:
-        middle = sorted(self.sizes)[len(self.sizes) // 2]
-        lines = [f"  {name}: {count} clients" for name, count in self.groups.items()]
-        sizes = f"{min(self.sizes)} to {max(self.sizes)}, median {middle}"
-        return "\n".join(
-            [
-                f"{self.name}: {self.headline}",
-                "groups:",
-                *lines,
-                f"training examples of a client: {sizes}",
-            ]
-        )
+        sizes = sorted(self.sizes)
+        lines = [f"{self.name}: {self.headline}", "groups:"]
+        lines += [f"  {name}: {count} clients" for name, count in self.groups.items()]
+        spread = f"{sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}"
+        return "\n".join([*lines, f"training examples of a client: {spread}"])
 
     def to_json(self) -> dict[str, Any]:
         """Return sizes and label counts, in total and for each group, as data.json holds them."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from e2fl import codec
 from e2fl.construct import did_you_mean
 from e2fl.data.federated import Examples
-from e2fl.data.sheet import Cells, Origin, Sheet, missing_in, open_sheet
+from e2fl.data.sheet import Cells, Origin, Sheet, codes_of, missing_in, open_sheet
 from e2fl.errors import DataError
 
 CATEGORIES = 1000  # different texts in one column, at most
@@ -101,7 +101,7 @@ class Encoding:
         for column in self.columns:
             cells = columns[column.name]
             if column.categories:
-                codes = _codes(cells, column.categories)
+                codes = codes_of(cells, column.categories)
                 known = np.flatnonzero(codes >= 0)
                 x[known, position + codes[known]] = 1
                 if len(known) < len(codes):
@@ -149,13 +149,8 @@ class Encoding:
         return Encoded(x, y, group, made_by={"encoding": self.digest})
 
 
-def _codes(cells: Cells, known: tuple[str, ...]) -> NDArray[np.int64]:
-    """Return which of the known texts each cell is; -1 for another text."""
-    return pd.Index(known, dtype=object).get_indexer(pd.Index(cells)).astype(np.int64)
-
-
 def _indices(texts: Cells, known: tuple[str, ...], what: str, sheet: Sheet) -> NDArray[np.int64]:
-    codes = _codes(texts, known)
+    codes = codes_of(texts, known)
     unknown = codes < 0
     if unknown.any():
         text = texts[unknown][0]

@@ -1,14 +1,12 @@
 """The data of a federation: examples, clients, and the population of clients.
 
 `FederatedData` is a data set split into clients; `PartitionedData` is one that is a single array of
-rows. `validation_share` in the section `data`, or `with_validation` in Python, splits a share off
-each client's training rows when the client is built. Each client draws its own rows from the seed
-and its id. A client with a single training row keeps it. Whatever a data set learns from its
-training rows, such as means and categories of columns, it learns before this split.
+rows.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -338,52 +336,39 @@ def require_share(share: float, setting: str, *, zero: bool = False) -> None:
     require_setting(0 < share < 1 or (zero and share == 0), f"data.{setting}", rule, share)
 
 
-def with_validation(data: FederatedData, share: float, *, seed: int | None = None) -> FederatedData:
+def with_validation(
+    data: FederatedData, share: float, *, seed: int | None = None, run_seed: int = 0
+) -> FederatedData:
     """Return the data with a share of each client's training rows as `client.validation`.
 
-    Without a seed, the rows follow the seed of the run, and that of a single data set is 0.
+    They are drawn for each client by the seed and its id; without a seed, by that of the run. A
+    client with a single training row keeps it. What a data set learns from its training rows, such
+    as means and categories of columns, it learns before this split.
     """
     require_share(share, "validation_share", zero=True)
-    return ValidationSplit(data, share, seed) if share else data
+    if not share:
+        return data
 
+    def client(client_id: ClientId) -> Client:
+        whole = data.client(client_id)
+        if len(whole.train) < 2:
+            return whole
+        draw = stream(run_seed if seed is None else seed, "validation rows", client_id)
+        rows, held = split_rows(np.arange(len(whole.train)), share, draw)
+        return replace(whole, train=whole.train.take(rows), validation=whole.train.take(held))
 
-@dataclass(frozen=True, eq=False)
-class ValidationSplit(FederatedData):
-    """A data set whose clients have validation rows. Everything else is the same as in `data`."""
+    def train_sizes() -> tuple[int, ...]:
+        sizes = data.train_sizes()
+        return tuple(size - held_out(size, share) if size > 1 else size for size in sizes)
 
-    data: FederatedData
-    share: float
-    seed: int | None = None
-    run_seed: int = 0
-
-    def __post_init__(self) -> None:
-        same = "name classes shape group_names label_names population encoding"
-        for name in (*same.split(), "client_name", "group_name", "unseen"):
-            vars(self)[name] = getattr(self.data, name)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return attributes that only some data sets have, such as `encode` of a table."""
-        if name.startswith("__") or name == "data":
-            raise AttributeError(name)
-        return getattr(self.data, name)
-
-    def client(self, client_id: ClientId) -> Client:
-        client = self.data.client(client_id)
-        if len(client.train) < 2:
-            return client
-        seed = self.run_seed if self.seed is None else self.seed
-        draw = stream(seed, "validation rows", client_id)
-        rows, held = split_rows(np.arange(len(client.train)), self.share, draw)
-        return replace(client, train=client.train.take(rows), validation=client.train.take(held))
-
-    def for_seed(self, seed: int) -> FederatedData:
-        return ValidationSplit(self.data.for_seed(seed), self.share, self.seed, seed)
-
-    def train_sizes(self) -> tuple[int, ...]:
-        return tuple(
-            size - held_out(size, self.share) if size > 1 else size
-            for size in self.data.train_sizes()
-        )
-
-    def about(self) -> dict[str, object]:
-        return self.data.about() | {"validation_share": self.share}
+    population = data.population  # whatever has to be read for it is read once
+    split = copy(data)
+    vars(split).update(
+        population=population,
+        client=client,
+        train_sizes=train_sizes,
+        unseen=data.unseen,
+        for_seed=lambda new: with_validation(data.for_seed(new), share, seed=seed, run_seed=new),
+        about=lambda: data.about() | {"validation_share": share},
+    )
+    return split

@@ -1,9 +1,7 @@
 """Users' own rows, checked and divided among clients; given as arrays by client, or in an .npz.
 
 `OwnData` reads the columns that say whose a row is, its label, group and split, and gives each
-client its training and test rows, for each seed anew. Errors name the row. In Python:
-`from_arrays({"north": (x, y), "south": (x, y)})`. As a file: an .npz with the arrays x, y and
-client, one entry for each row, and optionally group and split. Tables are in `table.py`.
+client its training and test rows, for each seed anew. Errors name the row.
 """
 
 from collections.abc import Mapping
@@ -29,7 +27,7 @@ from e2fl.data.federated import (
 )
 from e2fl.data.files import existing, load_arrays
 from e2fl.data.partition import BasePartitioner, Rows
-from e2fl.data.sheet import Origin, Texts, as_number, as_text, texts_of
+from e2fl.data.sheet import Origin, Texts, as_number, as_text, codes_of, texts_of
 from e2fl.errors import ConfigError, DataError
 from e2fl.files import sha256_of
 
@@ -211,23 +209,19 @@ def numbered(
 
     first, last: the name that comes before or after all others; what: what they name, for messages.
     """
-    distinct, codes = np.unique(texts, return_inverse=True)
-    names = distinct.tolist()
+    names = np.unique(texts).tolist()
     if not {first, last} <= {"", *names}:
         known = ", ".join(names[:5]) or "there are none"
         raise ConfigError(f"there is no {what} '{first or last}'; known: {known}")
-    numbers = [as_number(name) for name in names]
-    order = list(range(len(names)))
-    if np.isfinite(numbers).all():
-        order.sort(key=lambda code: (numbers[code], names[code]))
-    order.sort(key=lambda code: (names[code] == last) - (names[code] == first))
-    return np.argsort(order)[codes].astype(np.int64), tuple(names[code] for code in order)
+    if np.isfinite([as_number(name) for name in names]).all():
+        names.sort(key=lambda name: (as_number(name), name))
+    names.sort(key=lambda name: (name == last) - (name == first))
+    return codes_of(texts, tuple(names)), tuple(names)
 
 
 def names_of(numbers: NDArray[np.int64]) -> Texts:
     """Return numbers as texts of equal width."""
-    width = len(str(numbers.max()))
-    return np.array([f"{number:0{width}}" for number in numbers.tolist()], dtype=np.object_)
+    return np.char.zfill(numbers.astype(str), len(str(numbers.max()))).astype(np.object_)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -72,6 +72,11 @@ def texts_of(values: Any) -> Texts:
     return np.array([as_text(value) for value in distinct], dtype=np.object_)[codes]
 
 
+def codes_of(cells: Cells, names: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return which of these names each cell is; -1 for another text."""
+    return pd.Index(names, dtype=object).get_indexer(pd.Index(cells)).astype(np.int64)
+
+
 def as_number(text: str) -> float:
     """Return the number that a text stands for: NaN if it is missing, infinite if it is none."""
     try:

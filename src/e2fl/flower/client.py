@@ -28,7 +28,7 @@ def client_app(experiment: str | Path, load_client: LoadClient | None = None) ->
         from e2fl.flower.messages import POPULATION
         from e2fl.flower.node import Node
 
-        node = Node.from_context(experiment, context, load_client)
+        node = Node(experiment, context, load_client)
         query = message.metadata.message_type == POPULATION
         work = node.identify if query else node.handle
         return Message(work(message.content), reply_to=message)

@@ -114,10 +114,7 @@ class Roster:
         fingerprint: str,
         warn: Callable[[str], None],
     ):
-        """Start with no nodes.
-
-        known: the clients and groups there may be; others are rejected. warn: called with faults.
-        """
+        """Start with no nodes. known: the only clients and groups. warn: called with faults."""
         self.grid, self.config, self.known, self.warn = grid, config, known, warn
         self.query, self.pinned = pack(Query(fingerprint=fingerprint)), config.pinned
         # By node, in the order of connecting: its clients and their groups; none: it was rejected.

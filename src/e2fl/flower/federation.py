@@ -4,7 +4,6 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from flwr.app import ConfigRecord, MessageType, RecordDict
@@ -14,9 +13,8 @@ from e2fl import codec, wire
 from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Client, ClientId, FederatedData, Population
-from e2fl.errors import RunError, WireError
+from e2fl.errors import WireError
 from e2fl.evaluation import Score
-from e2fl.files import parse, read_text, write_text
 from e2fl.flower import messages
 from e2fl.flower.exchange import Roster, exchange
 from e2fl.flower.messages import NodeId, Work
@@ -24,11 +22,16 @@ from e2fl.flower.run_config import RunConfig
 from e2fl.learning.learner import Meter
 from e2fl.models import Model, ModelSpec
 from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
+from e2fl.runs.store import Folder
 from e2fl.simulation.simulator import SimulatedFederation
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 Inbox = Mapping[ClientId, wire.Message]
+RECORD = "checkpoint/population.json"
+# By the id of a message, which clients may share: its position among the payloads of a round, its
+# payload, its bytes, and itself, to stay alive.
+Made = dict[int, tuple[int, ConfigRecord, int, wire.Message]]
 ABSENT = "missing: no node is connected for this client"
 
 
@@ -48,6 +51,27 @@ class Outcome(Generic[Value]):
         self.sent: dict[ClientId, int] = {}  # bytes, to each client that was reached
         # The reply and its message, or the fault.
         self.replies: dict[ClientId, tuple[Value, RecordDict] | str] = dict.fromkeys(inbox, ABSENT)
+
+    def send(
+        self,
+        clients: Sequence[ClientId],
+        spec: ModelSpec,
+        made: Made,
+        payloads: dict[int, ConfigRecord],
+    ) -> dict[ClientId, int]:
+        """Return which payload is for each of these clients that has a message; add the payloads.
+
+        A message is encoded once for all nodes, and sent to each node once.
+        """
+        positions = {}
+        for client in [client for client in clients if client in self.inbox]:
+            message = self.inbox[client]
+            if id(message) not in made:
+                raw = message.to_bytes(spec)
+                made[id(message)] = len(made), messages.payload(raw), len(raw), message
+            positions[client], payload, self.sent[client], _ = made[id(message)]
+            payloads[positions[client]] = payload
+        return positions
 
     def add(self, replies: Mapping[ClientId, Value | str], content: RecordDict) -> None:
         """Take the replies in a message; a string says why a client failed."""
@@ -73,31 +97,6 @@ class Outcome(Generic[Value]):
         return results, faults
 
 
-class Parcels:
-    """Messages as payloads; one that clients share is encoded once, and sent to a node once."""
-
-    def __init__(self, spec: ModelSpec):
-        self.spec = spec
-        # By the id of a message: its position, its payload, its bytes, and itself, to stay alive.
-        self.made: dict[int, tuple[int, ConfigRecord, int, wire.Message]] = {}
-
-    def add(
-        self, outcome: Outcome[Any], clients: Sequence[ClientId], payloads: dict[int, ConfigRecord]
-    ) -> dict[ClientId, int]:
-        """Return for those of these clients that have a message which of the payloads it is."""
-        positions = {}
-        for client in [client for client in clients if client in outcome.inbox]:
-            message = outcome.inbox[client]
-            if id(message) not in self.made:
-                raw = message.to_bytes(self.spec)
-                parcel = len(self.made), messages.payload(raw), len(raw), message
-                self.made[id(message)] = parcel
-            position, payload, outcome.sent[client], _ = self.made[id(message)]
-            positions[client] = position
-            payloads[position] = payload
-        return positions
-
-
 class FlowerFederation:
     """Clients on the nodes of a Flower grid."""
 
@@ -109,13 +108,12 @@ class FlowerFederation:
         data: FederatedData,
         algorithm: AnyAlgorithm,
         model: Model,
-        *,
-        record: Path | None = None,
+        folder: Folder | None,
     ):
         """Wait for clients to connect.
 
-        record: the file that stores the population of this run; if it exists, the run is resumed
-        with the same clients, and those that have not reconnected are missing from their rounds.
+        folder: stores the population of this run; if it has one, the run is resumed with the same
+        clients, and those that have not reconnected are missing from their rounds.
         """
         self.grid, self.experiment, self.config = grid, experiment, config
         self.data, self.algorithm, self.model = data, algorithm, model
@@ -127,21 +125,19 @@ class FlowerFederation:
         self.ahead: dict[int, Outcome[Work]] = {}
         known, warn = data.sized_population(), self.new_warnings.append
         self.roster = Roster(grid, config, known, experiment.identity(), warn)
-        if record is not None and record.is_file():
-            started = _load(record)
+        if folder is not None and (folder.path / RECORD).is_file():
+            why = "is damaged; start the run again in another folder"
+            started = folder.read(RECORD, _started, why)
             self.roster.update(len(started.population))
         else:
             self.roster.update(config.clients or len(known))
             started = Started(uuid.uuid4().hex, self.roster.population)
-            if record is not None:
-                write_text(record, json.dumps(codec.to_json(started)) + "\n")
+            if folder is not None:
+                folder.write(RECORD, codec.to_json(started))
         self.run_id, self.population = started.run_id, started.population
 
     def train(self, request: Request) -> Replies:
-        """Let every client in the inbox that can be reached train.
-
-        A client without a usable reply is a fault.
-        """
+        """Let every client in the inbox train; one without a usable reply is a fault."""
         outcome, ask = self.ahead.pop(request.round_number, None), request.ask
         if outcome is None:
             outcome, _ = self._exchange(request.round_number, request, {})
@@ -176,10 +172,7 @@ class FlowerFederation:
     def evaluate(
         self, round_number: int, inbox: Inbox, then: Request | None = None
     ) -> Mapping[ClientId, Score]:
-        """Let every client in the inbox that can be reached evaluate what it is sent.
-
-        then: the request of the next round, which travels with it.
-        """
+        """Let clients evaluate what they are sent; the next round's request travels with it."""
         trained, outcome = self._exchange(round_number + 1, then, inbox)
         if then is not None:
             self.ahead = {then.round_number: trained}
@@ -227,7 +220,7 @@ class FlowerFederation:
         trained: Outcome[Work] = Outcome({} if training is None else training.inbox)
         scored: Outcome[Score] = Outcome(serving)
         layers = None if training is None else training.ask.layers
-        parcels = Parcels(self.model.spec)
+        spec, made = self.model.spec, Made()
         requests: dict[NodeId, messages.Request] = {}
         contents: dict[NodeId, RecordDict] = {}
         for node, clients in self.roster.by_node({*trained.inbox, *serving}).items():
@@ -239,8 +232,8 @@ class FlowerFederation:
                 resumed_from=self.resumed_from,
                 oldest=self.oldest,
                 layers=None if layers is None else tuple(layers),
-                train=parcels.add(trained, clients, payloads),
-                evaluate=parcels.add(scored, clients, payloads),
+                train=trained.send(clients, spec, made, payloads),
+                evaluate=scored.send(clients, spec, made, payloads),
             )
             contents[node] = messages.pack(requests[node], dict(sorted(payloads.items())))
         received = exchange(
@@ -263,9 +256,6 @@ class FlowerFederation:
         return trained, scored
 
 
-def _load(record: Path) -> Started:
-    try:
-        started: Started = codec.decode(parse(json.loads, read_text(record)), Started)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{record} is damaged; start the run again in another folder") from error
+def _started(text: str) -> Started:
+    started: Started = codec.decode(json.loads(text), Started)
     return started

@@ -196,10 +196,7 @@ def _possible(tally: Tally) -> bool:
 
 
 def offered_groups(message: Message) -> tuple[GroupId, ...]:
-    """Return the groups a client may be served as.
-
-    These are the groups that the message names, or one for each of its models.
-    """
+    """Return what a client may be served as: groups that the message names, or one per model."""
     groups = getattr(message, "groups", None)
     if isinstance(groups, tuple):
         return groups

@@ -75,37 +75,32 @@ class OwnClients(FederatedData):
         return self.clients[client_id]
 
 
-@dataclass(frozen=True)
 class Node:
     """One node, handling one message."""
 
-    setup: Setup
-    clients: Mapping[ClientId, Client]
-    memory: Path  # the folder for what clients keep
-
-    @classmethod
-    def from_context(
-        cls,
+    def __init__(
+        self,
         experiment: str | Path,
         context: Context,
-        load_client: Callable[[Context], Client | Iterable[Client]] | None = None,
-    ) -> "Node":
-        """Return the node of this context, with its own data or its part of the experiment's."""
+        load_client: Callable[[Context], Client | Iterable[Client]] | None,
+    ):
+        """Load the node's own data, or its part of the experiment's."""
         torch.set_num_threads(1)  # as in the simulator: sums must not depend on the number of cores
         overridden, config = overrides(context.run_config), context.node_config
-        parts = setup(str(experiment), tuple(overridden))
+        self.setup = setup(str(experiment), tuple(overridden))
         if load_client is None:
             client_ids = _partitions(config)
             LOADED.append((str(experiment), overridden, client_ids))
-            loaded: Client | Iterable[Client] = map(parts.data.client, client_ids)
+            loaded: Client | Iterable[Client] = map(self.setup.data.client, client_ids)
         else:
             loaded = load_client(context)
         clients = [loaded] if isinstance(loaded, Client) else list(loaded)
         if "group" in config:
             clients = [replace(client, group=_integer(config["group"])) for client in clients]
+        self.clients = {client.id: client for client in clients}
         home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
-        memory = Path(str(config.get("memory") or home / "e2fl-memory")).expanduser()
-        return cls(parts, {client.id: client for client in clients}, memory)
+        # The folder for what clients keep.
+        self.memory = Path(str(config.get("memory") or home / "e2fl-memory")).expanduser()
 
     def identify(self, content: RecordDict) -> RecordDict:
         """Return which clients this node has, or raise `ConfigError`."""

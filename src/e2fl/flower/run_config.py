@@ -37,10 +37,7 @@ class RunConfig:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "RunConfig":
-        """Return the settings in a Flower run configuration.
-
-        Keys of the user's own app are ignored.
-        """
+        """Return the settings in a Flower run configuration, without keys of the user's app."""
         names = [field.name for field in fields(cls) if _key(field.name) in values]
         config: RunConfig = construct(
             cls, {name: values[_key(name)] for name in names}, "the run configuration"

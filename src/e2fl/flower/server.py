@@ -1,20 +1,19 @@
 """The server app: runs an experiment on connected nodes, and writes the folder of `e2fl run`."""
 
+from functools import partial
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.experiment import Experiment, load
 from e2fl.flower.federation import FlowerFederation
 from e2fl.flower.run_config import RunConfig, overrides
-from e2fl.models import Model
 from e2fl.report.finish import finish, printed
 from e2fl.report.from_runs import study_of
 from e2fl.runs.progress import Progress
-from e2fl.runs.runner import Runtime, run_experiment
-from e2fl.runs.store import Folder, Run
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.store import Run
 from e2fl.runs.watcher import Watcher
 
 
@@ -40,16 +39,11 @@ def run_on(
 ) -> Run:
     """Run an experiment on the nodes of a grid, to its end."""
     data = experiment.build_data()
-
-    def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
-        record = None if folder is None else folder.checkpoints / "population.json"
-        return FlowerFederation(grid, experiment, config, data, algorithm, model, record=record)
-
     return run_experiment(
         experiment,
         out=config.folder,
         resume=config.resume,
         data=data,
         watcher=watcher,
-        federate=federate,
+        federate=partial(FlowerFederation, grid, experiment, config, data),
     )

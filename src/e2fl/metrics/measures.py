@@ -22,13 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.errors import ConfigError
-from e2fl.metrics.accuracy import METRICS, best10, mean, variance, worst10
+from e2fl.metrics.accuracy import best10, mean, variance, worst10
 
 Better = Literal["more", "less", "zero", ""]
 Function = Callable[[NDArray[np.int64], NDArray[np.float64]], float]
 NAME = "/NAME"  # in a path, the name of a group
 LEVELS = {"group": "groups", "clients": "clients"}  # what spreads are over
-TABLES = {"printed", "seeds", "page", "protected", "gain", "recovery"}  # with columns of their own
 DESCRIBED = "e2fl_measure"  # the attribute of a function that holds its title, unit and so on
 # What is recorded of an own measure: its lowest tenth may be the best one.
 OWN = {"mean": mean, "low10": worst10, "high10": best10, "variance": variance}
@@ -75,38 +74,15 @@ class Measure:
 def registry(
     text: str,
 ) -> tuple[dict[str, Measure], dict[str, Definition], dict[str, tuple[str, ...]]]:
-    """Return measures, definitions and columns of tables as measures.toml has them.
-
-    Whatever does not fit together raises `ConfigError`: before a run, not when its table is made.
-    """
+    """Return measures, definitions and columns of tables as measures.toml has them."""
     file = tomllib.loads(text)
-    odd = file["spreads"].keys() ^ METRICS.keys()
-    if odd:
-        names = ", ".join(sorted(odd))
-        raise ConfigError(f"measures.toml: a spread goes with a function in METRICS: {names}")
     spreads = {f"{level}/{name}": own for level in LEVELS for name, own in file["spreads"].items()}
     measures = {
         key: Measure(key, **{"head": file["heads"].get(key.rpartition("/")[0], "")} | entry)
         for key, entry in (spreads | file["measures"]).items()
     }
-    for key, measure in measures.items():
-        if measure.definition not in file["definitions"]:
-            raise ConfigError(f"measures.toml: {key} has no definition '{measure.definition}'")
-    for path in (path for paths in file["columns"].values() for path in paths):
-        if path not in measures:
-            raise ConfigError(f"measures.toml, columns: {_unknown(path, measures)}")
-    odd = file["columns"].keys() ^ TABLES
-    if odd:
-        raise ConfigError(f"measures.toml: there are columns of {', '.join(sorted(TABLES))}")
     definitions = {key: Definition(**entry) for key, entry in file["definitions"].items()}
     return measures, definitions, {table: tuple(paths) for table, paths in file["columns"].items()}
-
-
-def _unknown(path: str, known: Iterable[str]) -> str:
-    """Return that there is no such measure, and which one may be meant."""
-    close = difflib.get_close_matches(path, known, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
-    return f"there is no measure '{path}'; {hint}"
 
 
 MEASURES, DEFINITIONS, COLUMNS = registry(
@@ -129,7 +105,9 @@ def measure_of(path: str, others: Iterable[Measure] = ()) -> Measure:
         name = key.removeprefix(f"{first}/").removesuffix(last)  # it may have a slash itself
         if named and name and key == f"{first}/{name}{last}":
             return replace(measure, key=key, head=" ".join(filter(None, (measure.head, name))))
-    raise ConfigError(_unknown(path, known))
+    close = difflib.get_close_matches(path, known, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    raise ConfigError(f"there is no measure '{path}'; {hint}")
 
 
 def own_measure(

@@ -44,8 +44,10 @@ class Plot:
         return self.spec | {"config": THEME["page"], "width": width}
 
     def for_file(self) -> dict[str, Any]:
-        """Return the specification for a file of its own, with a legend."""
-        return in_file(self.spec | {"width": 640})
+        """Return the specification for a file of its own: a legend, colours of a light page."""
+        text = json.dumps(self.spec | {"width": 640, "config": THEME["page"] | THEME["file"]})
+        spec: dict[str, Any] = json.loads(re.sub(r"var\((--\w+)\)", lambda m: LIGHT[m[1]], text))
+        return spec
 
 
 def draw(key: str, height: int, *layers: Any, name: str = "", **values: Any) -> Plot:
@@ -57,13 +59,6 @@ def draw(key: str, height: int, *layers: Any, name: str = "", **values: Any) -> 
     with alt.data_transformers.enable("default", max_rows=None):
         spec = chart.properties(height=height, description=text, autosize=fit).to_dict()
     return Plot(name or key, title, caption, spec)
-
-
-def in_file(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a specification with the colours of a light page in place of variables."""
-    text = json.dumps(spec | {"config": THEME["page"] | THEME["file"]})
-    themed: dict[str, Any] = json.loads(re.sub(r"var\((--\w+)\)", lambda m: LIGHT[m[1]], text))
-    return themed
 
 
 def colour_of(method: int) -> str:

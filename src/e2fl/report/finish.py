@@ -3,20 +3,16 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from e2fl.errors import E2flError
-from e2fl.files import write_text
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import write_report
 from e2fl.report.sections import attack_table
 from e2fl.report.study import Study
 from e2fl.report.table import Table, known_measures, summary_table
 from e2fl.report.verdict import verdict
-from e2fl.runs.store import PAGE, Folder
-
-if TYPE_CHECKING:
-    from e2fl.runs.store import Run
+from e2fl.runs.store import PAGE, Folder, Run
 
 
 def printed(study: Study, table: Table | None = None) -> str:
@@ -35,7 +31,7 @@ def printed(study: Study, table: Table | None = None) -> str:
 
 
 def finish(
-    runs: Sequence["Run"],
+    runs: Sequence[Run],
     out: Path,
     command: str = "",
     notes: Sequence[str] = (),
@@ -50,7 +46,7 @@ def finish(
     study = study_of(runs, notes)
     table = summary_table(study, **options)
     if options:
-        write_paper(table, out)
+        table.write(out, "paper")
     print(f"{printed(study, table)}\n\nwritten to {out}")
     try:
         write_report(study, out / PAGE)
@@ -58,9 +54,3 @@ def finish(
         print(f"no page was written: {error}; fix it, then run: e2fl report {out}", file=sys.stderr)
     else:
         print(f"open {out / PAGE}")
-
-
-def write_paper(table: Table, out: Path) -> None:
-    """Write the table for a paper as LaTeX and CSV."""
-    write_text(out / "paper.tex", table.latex())
-    write_text(out / "paper.csv", table.csv())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import tomli_w
@@ -27,9 +27,7 @@ from e2fl.metrics.measures import own_measures
 from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
 from e2fl.report.table import words
 from e2fl.runs.records import found_name, numbers_of
-
-if TYPE_CHECKING:
-    from e2fl.runs.store import Run
+from e2fl.runs.store import COMMAND, Folder, Run, read_run, run_folders
 
 # Settings that do not tell two methods apart: they name a run, or never change a result.
 SAME = (
@@ -42,10 +40,8 @@ LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 LONGEST = 60  # characters of a label
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
+def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     """Return all finished runs in these folders or below them, and what was left out."""
-    from e2fl.runs.store import Folder, read_run, run_folders
-
     runs, left_out = [], []
     for path in paths:
         folders = list(run_folders(path))
@@ -62,7 +58,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
     return runs, left_out
 
 
-def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: str = "") -> Study:
+def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str = "") -> Study:
     """Return the study of these runs: runs that differ only in their seed are one method."""
     warnings = list(notes)
     by_settings: dict[str, dict[int, Run]] = {}
@@ -77,14 +73,13 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
     named = dict(sorted(zip(labels, by_method, strict=True), key=_order))
     methods = [method for label, repeats in named.items() for method in _methods(label, repeats)]
     same_data = len({_data_of(run) for run, *_ in by_method}) == 1
-    alone = next((method for method in methods if method.alone and same_data), None)
     own: Json = {}
     for run in runs:
         own |= run.summary.get("own_measures") or {}
     study = Study(
         title=", ".join(dict.fromkeys(run.config["name"] for run in runs)),
         subtitle="",
-        methods=tuple(with_gains(method, alone) for method in methods),
+        methods=tuple(methods),
         settings=tuple(_differing(named)),
         runs=tuple(_facts(label, run) for label, repeats in named.items() for run in repeats),
         unfinished=unfinished,
@@ -96,7 +91,10 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
     )
     warnings += [*_of_methods(named), *_of_comparison(study, by_method)]
     return replace(
-        study, subtitle=_subtitle(runs[0], study), warnings=tuple(dict.fromkeys(warnings))
+        study,
+        subtitle=_subtitle(runs[0], study),
+        methods=tuple(with_gains(method, study.alone) for method in methods),
+        warnings=tuple(dict.fromkeys(warnings)),
     )
 
 
@@ -112,25 +110,25 @@ def _texts(config: Json) -> dict[str, str]:
     return {key: str(value) for key, value in flattened(_settings(config)).items()}
 
 
-def _data_of(run: "Run") -> str:
+def _data_of(run: Run) -> str:
     """Return what tells data apart: the settings; of a table, its digest instead of its path."""
     digest = run.summary.get("data", {}).get("sha256")
     settings = {key: value for key, value in run.config["data"].items() if key != "path"}
     return json.dumps([digest or run.config["data"].get("path"), settings], sort_keys=True)
 
 
-def _order(method: tuple[str, Sequence["Run"]]) -> tuple[bool, int, str]:
+def _order(method: tuple[str, Sequence[Run]]) -> tuple[bool, int, str]:
     """Return the sort key of a method: training alone first, then in the order of algorithms."""
     label, (run, *_) = method
     return not _alone(run), run.summary.get("order", 0), label
 
 
-def _alone(run: "Run") -> bool:
+def _alone(run: Run) -> bool:
     """Return whether clients train on their own."""
     return bool(run.summary.get("trains_alone"))
 
 
-def _attack(run: "Run") -> Json:
+def _attack(run: Run) -> Json:
     """Return the attack of a run; empty if everybody is honest."""
     attack: Json = run.config.get("attack") or {}
     return attack if attack.get("name", HONEST) != HONEST else {}
@@ -174,7 +172,7 @@ def _label(name: str, differing: Mapping[str, str]) -> str:
     return f"{whole} [{', '.join(settings)}]" if settings else whole
 
 
-def _differing(named: Mapping[str, Sequence["Run"]]) -> list[str]:
+def _differing(named: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return, in words, the settings that all methods have and in which they differ."""
     together = {label: _texts(run.config) for label, (run, *_) in named.items() if not _alone(run)}
     return [
@@ -184,7 +182,7 @@ def _differing(named: Mapping[str, Sequence["Run"]]) -> list[str]:
     ]
 
 
-def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
+def _methods(label: str, repeats: Sequence[Run]) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
     rows = frame(repeats)
     found = [run.summary for run in repeats if run.summary.get("membership") == "found"]
@@ -202,13 +200,13 @@ def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
     ]
 
 
-def _group_in(run: "Run", row: Json) -> str:
+def _group_in(run: Run, row: Json) -> str:
     if run.summary.get("groups_are") == "found" and row.get("served_as") is not None:
         return found_name(row["served_as"])
     return str(row.get("group") or "")
 
 
-def _clients(runs: Iterable["Run"], view: str) -> pd.DataFrame:
+def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
     """Return the rows of the clients.csv of these runs, with the accuracy of a view.
 
     The group is the declared one or, if groups are measured as found, the one it was served as.
@@ -223,7 +221,7 @@ def _clients(runs: Iterable["Run"], view: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PARTS)).astype({"n": float, "accuracy": float})
 
 
-def _of_methods(named: Mapping[str, Sequence["Run"]]) -> Iterator[str]:
+def _of_methods(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     """Yield warnings about single methods: recorded ones, faults, groups that may be noise."""
     for label, repeats in named.items():
         for run in repeats:
@@ -249,7 +247,7 @@ def _doubt(label: str, clustering: Json) -> str:
     return words("unfair", "blurred", label=label, value=relative, limit=MAX_RELATIVE_BLUR)
 
 
-def _of_comparison(study: Study, by_method: Sequence[Sequence["Run"]]) -> Iterator[str]:
+def _of_comparison(study: Study, by_method: Sequence[Sequence[Run]]) -> Iterator[str]:
     """Yield warnings about an unfair comparison, and about few test rows."""
     configs = [run.config for run, *_ in by_method]
     together = [run.config for run, *_ in by_method if not _alone(run)]
@@ -268,7 +266,7 @@ def _of_comparison(study: Study, by_method: Sequence[Sequence["Run"]]) -> Iterat
         yield words("unfair", "few_rows", rows=min(medians))
 
 
-def _subtitle(run: "Run", study: Study) -> str:
+def _subtitle(run: Run, study: Study) -> str:
     first = study.methods[0]
     counts = {"clients": first.clients["client"].nunique(), "groups": len(first.groups)}
     size = " in ".join(f"{count:,} {name}" for name, count in counts.items() if count)
@@ -277,10 +275,8 @@ def _subtitle(run: "Run", study: Study) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _facts(label: str, run: "Run") -> Json:
+def _facts(label: str, run: Run) -> Json:
     """Return how a run was made; its command lies in its folder or in the comparison's above it."""
-    from e2fl.runs.store import COMMAND
-
     summary, folders = run.summary, (run.folder, run.folder.parent) if run.folder else ()
     commands = (_regular_file(folder / COMMAND) for folder in folders)
     return {
@@ -296,10 +292,8 @@ def _facts(label: str, run: "Run") -> Json:
     }
 
 
-def _data(runs: Sequence["Run"]) -> Json:
+def _data(runs: Sequence[Run]) -> Json:
     """Return data.json, and data.svg in base64, from the first run that stored them."""
-    from e2fl.runs.store import Folder
-
     for folder in (run.folder for run in runs if run.folder is not None):
         described = Folder(folder).read_json("data.json")
         if described is not None:
@@ -316,7 +310,7 @@ def _regular_file(path: Path) -> bytes | None:
         return None
 
 
-def _impacts(named: Mapping[str, Sequence["Run"]]) -> pd.DataFrame:
+def _impacts(named: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
     """Return what each attack cost in each seed: accuracy of the clean run minus the attacked one.
 
     Both runs measure the same honest clients. named: the runs of each method.
@@ -337,7 +331,7 @@ def _impacts(named: Mapping[str, Sequence["Run"]]) -> pd.DataFrame:
     )
 
 
-def _impact(clean: "Run", attacked: "Run") -> dict[str, float]:
+def _impact(clean: Run, attacked: Run) -> dict[str, float]:
     before, after = (pd.Series(numbers_of(run.summary)) for run in (clean, attacked))
     losses = (before - after).dropna()
     level = "group" if "group/worst10" in losses else "clients"

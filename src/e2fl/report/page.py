@@ -82,8 +82,7 @@ def export(study: Study, folder: Path) -> None:
         (folder / f"{plot.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=SHARPNESS))
         (folder / f"{plot.key}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     for table in tables:
-        write_text(folder / f"{table.key}.csv", table.csv())
-        write_text(folder / f"{table.key}.tex", table.latex())
+        table.write(folder, table.key)
     everything = {
         "title": study.title,
         "verdict": said.text,
@@ -151,4 +150,4 @@ def _run_table(study: Study) -> Table:
     digits: dict[str, Any] = {"seed": 0, "rounds": 0, "seconds": 1}
     columns = [METHOD, *(Column(key, key, places) for key, places in digits.items())]
     columns += [Column("version", "e2fl"), Column("folder", "folder")]
-    return Table.of("runs", "The runs", columns, study.runs)
+    return Table("runs", "The runs", columns, study.runs)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -44,22 +44,19 @@ LOSSES = {
 SHARES = {"contained": "of it in attacked groups, %", "edges": "kept edges changed, %"}
 
 
-@dataclass(frozen=True)
 class Section:
-    """A heading, a short text, tables, plots, and the tables behind the plots."""
+    """A heading and a short text, of words.toml, tables, plots, and the tables behind the plots."""
 
-    key: str
-    title: str
-    intro: str
-    tables: Sequence[Table] = ()
-    plots: Sequence[Plot] = ()
-    behind: Sequence[Table] = ()
-
-    @classmethod
-    def of(cls, key: str, *parts: Any, **values: Any) -> "Section":
-        """Return a section of tables and so on, with the title and the text of words.toml."""
-        title, intro = (words(key, kind, **values).strip() for kind in ("title", "intro"))
-        return cls(key, title, intro, *parts)
+    def __init__(
+        self,
+        key: str,
+        tables: Sequence[Table] = (),
+        plots: Sequence[Plot] = (),
+        behind: Sequence[Table] = (),
+        **values: Any,
+    ):
+        self.key, self.tables, self.plots, self.behind = key, tables, plots, behind
+        self.title, self.intro = (words(key, kind, **values).strip() for kind in ("title", "intro"))
 
 
 @lru_cache(maxsize=1)
@@ -72,7 +69,7 @@ def sections(study: Study) -> list[Section]:
 def outcome(study: Study) -> Section:
     """How good is each method, for clients and for groups, and what did it cost?"""
     tables = [main_table(study), *([difference_table(study)] if study.pair else [])]
-    return Section.of("outcome", tables, budget=budget_sentence(study))
+    return Section("outcome", tables, budget=budget_sentence(study))
 
 
 def main_table(study: Study) -> Table:
@@ -99,7 +96,7 @@ def difference_table(study: Study) -> Table:
     title = words("outcome", "differences", subject=subject.label)
     judged = "judged" if len(study.seeds) > 1 else "one_run"
     note = words("outcome", judged, intervals=study.interval_label)
-    return Table.of("differences", title, columns, rows, note, bold)
+    return Table("differences", title, columns, rows, note, bold)
 
 
 def budget_sentence(study: Study) -> str:
@@ -118,7 +115,7 @@ def groups(study: Study) -> Section | None:
     if not study.group_names:
         return None
     found = words("groups", "found") if study.groups_found else ""
-    return Section.of("groups", (), [group_dots(study)], [group_table(study)], found=found)
+    return Section("groups", (), [group_dots(study)], [group_table(study)], found=found)
 
 
 def group_dots(study: Study) -> Plot:
@@ -155,7 +152,7 @@ def group_table(study: Study) -> Table:
                 for row, cell in zip(rows, cells, strict=True):
                     row |= interval_cells(key, cell)
     note = words("groups", "note", intervals=study.interval_label)
-    return Table.of("groups", title, columns, rows, note)
+    return Table("groups", title, columns, rows, note)
 
 
 def protected(study: Study) -> Section | None:
@@ -170,7 +167,7 @@ def protected(study: Study) -> Section | None:
     titles = {f"protected/{key}": words("protected", key) for key in ("eod", "spd", "di")}
     rows = charts.dot_rows(study, titles)
     plot = charts.dot_plot(study, "protected", rows, "difference", zero=True, **names)
-    return Section.of("protected", (), [plot], [table], **names)
+    return Section("protected", (), [plot], [table], **names)
 
 
 def attacks(study: Study) -> Section | None:
@@ -181,7 +178,7 @@ def attacks(study: Study) -> Section | None:
     paths = {str(path): str(path).partition("/")[2] for path in study.attacked if "/" in str(path)}
     columns = [Column(path, name, 2, "points lost", signed=True) for path, name in paths.items()]
     by_group = _per_attack(study.attacked, "attack-groups", words("attacks", "groups"), columns)
-    return Section.of("attacks", [table], (), [by_group] if paths else [])
+    return Section("attacks", [table], (), [by_group] if paths else [])
 
 
 def attack_table(study: Study) -> Table | None:
@@ -204,7 +201,7 @@ def _per_attack(
         for column in columns:
             row |= seed_cells(column.key, repeats[column.key])
         rows.append(row)
-    return Table.of(key, title, [METHOD, Column("attack", "attack"), *columns], rows, note)
+    return Table(key, title, [METHOD, Column("attack", "attack"), *columns], rows, note)
 
 
 def clients(study: Study) -> Section | None:
@@ -213,7 +210,7 @@ def clients(study: Study) -> Section | None:
     if not samples:
         return None
     table, plot = _boxes(study, "distribution", samples, "accuracy of a client, %")
-    return Section.of("clients", [lowest_table(study)], [plot], [table])
+    return Section("clients", [lowest_table(study)], [plot], [table])
 
 
 def _boxes(
@@ -228,7 +225,7 @@ def _boxes(
     titles = {0: "lowest", 50: "median", 100: "highest"}
     columns = [METHOD, Column("clients", "clients", 0)]
     columns += [Column(f"percentile_{q}", titles.get(q, f"{q} %"), 1) for q in QUANTILES]
-    table = Table.of(key, words(key, "plot"), columns, rows, words("clients", "quantiles"))
+    table = Table(key, words(key, "plot"), columns, rows, words("clients", "quantiles"))
     ends = {"low": 0, "left": 25, "value": 50, "right": 75, "high": 100}
     boxes: list[Row] = [
         {"name": row["method"], "label": row["method"]}
@@ -252,7 +249,7 @@ def lowest_table(study: Study) -> Table:
     columns += [Column("n", "test rows", 0)]
     columns += [Column(m.label, m.label, 1, "accuracy, %", "accuracy") for m in study.methods]
     title = words("clients", "lowest", count=len(lowest), subject=subject.label)
-    return Table.of("lowest", title, columns, lowest)
+    return Table("lowest", title, columns, lowest)
 
 
 def taking_part(study: Study) -> Section | None:
@@ -266,7 +263,7 @@ def taking_part(study: Study) -> Section | None:
     table = method_table(study, "gains", words("gains", "table"), measures, methods)
     axis = "gain of a client, percentage points"
     quantiles, plot = _boxes(study, "gain-distribution", samples, axis, zero=True)
-    return Section.of("gains", [table], [plot], [quantiles])
+    return Section("gains", [table], [plot], [quantiles])
 
 
 def curves(study: Study) -> Section | None:
@@ -278,7 +275,7 @@ def curves(study: Study) -> Section | None:
         return None
     sent, *columns = measure_columns(study, [MEASURES[path] for path in (SENT, *titles)])
     shown = [METHOD, Column("round", "round", 0), sent, *columns]
-    table = Table.of("curves", words("curves", "table"), shown, rows)
+    table = Table("curves", words("curves", "table"), shown, rows)
     drawn = rows.assign(label=rows["method"], sent=rows[SENT] * sent.scale)
     # What was evaluated once is level: it is drawn at both ends.
     first, last = (drawn[~once][["round", "sent"]].agg(end) for end in ("min", "max"))
@@ -298,7 +295,7 @@ def curves(study: Study) -> Section | None:
     ]
     shaded = words("curves", "shaded") if len(study.seeds) > 1 else ""
     level = words("curves", "once") if once.any() else ""
-    return Section.of("curves", (), plots, [table], shaded=shaded, once=level)
+    return Section("curves", (), plots, [table], shaded=shaded, once=level)
 
 
 def curve_rows(study: Study, keys: Iterable[str]) -> pd.DataFrame:
@@ -341,7 +338,7 @@ def recovery(study: Study) -> Section | None:
     methods = [method for method in study.main if method.recovers]
     measures = known_measures(methods, "recovery")
     table = method_table(study, "recovery", words("recovery", "table"), measures, methods)
-    return Section.of("recovery", [table]) if measures else None
+    return Section("recovery", [table]) if measures else None
 
 
 def influence(study: Study) -> Section | None:
@@ -359,10 +356,10 @@ def influence(study: Study) -> Section | None:
     shares = {"mask": "whole mask"} | {key: key.removeprefix("layers/") for key in layers}
     columns = [Column("label", "method"), Column("name", "vote"), Column("ballots", "ballots", 1)]
     columns += [Column(key, name, 1, words("influence", "head")) for key, name in shares.items()]
-    table = Table.of("influence", words("influence", "table"), columns, rows)
+    table = Table("influence", words("influence", "table"), columns, rows)
     drawn = [{"label": row["label"], "name": row["name"], "value": row["mask"]} for row in rows]
     plot = charts.dot_plot(study, "influence", drawn, words("influence", "head"), zero=True)
-    return Section.of("influence", (), [plot], [table])
+    return Section("influence", (), [plot], [table])
 
 
 def data_section(study: Study) -> Section | None:
@@ -372,12 +369,12 @@ def data_section(study: Study) -> Section | None:
     columns = [Column("name", "group"), Column("clients", "clients", 0)]
     columns += [Column(key, key, 0, "examples") for key in ("train", "test")]
     rows = study.data.get("groups") or []
-    behind = [Table.of("data", words("data", "table"), columns, rows)] if rows else []
+    behind = [Table("data", words("data", "table"), columns, rows)] if rows else []
     clients, examples = study.data.get("clients", 0), study.data.get("examples", {})
     parts = [f"{clients:,} clients", *(f"{n:,} {name} examples" for name, n in examples.items())]
     if (counted_over := study.data.get("looked_at", clients)) < clients:
         parts.append(f"counted over {counted_over:,} clients")
-    return Section.of("data", (), (), behind, counts=", ".join(parts))
+    return Section("data", (), (), behind, counts=", ".join(parts))
 
 
 QUESTIONS = (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,7 @@ from e2fl.metrics import Interval, Measure, measure_of, tenth
 from e2fl.metrics.accuracy import Numbers
 from e2fl.metrics.intervals import LEVEL, chance_draws, over_clients, over_seeds, paired
 from e2fl.runs.records import numbers_of
-
-if TYPE_CHECKING:
-    from e2fl.runs.store import Run
+from e2fl.runs.store import Run
 
 Json = dict[str, Any]
 
@@ -24,12 +22,12 @@ WHOLE_RUN = ("bytes", "bits", "budget", "inference", "loss", "participation", "s
 PARTS = ("seed", "client", "group", "n", "accuracy")
 
 
-def frame(runs: Iterable["Run"]) -> pd.DataFrame:
+def frame(runs: Iterable[Run]) -> pd.DataFrame:
     """Return one row per run, view and evaluated round; `e2fl.results.frame` says what is in it."""
     return pd.DataFrame([row for run in runs for row in _rows_of(run)])
 
 
-def _rows_of(run: "Run") -> Iterator[Json]:
+def _rows_of(run: Run) -> Iterator[Json]:
     for line in run.history:
         last = bool(run.summary) and line is run.history[-1]
         for view in ("", *line.get("views", {})):

@@ -10,9 +10,10 @@ import itertools
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 import jinja2
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl.errors import ConfigError
+from e2fl.files import write_text
 from e2fl.metrics import COLUMNS, MEASURES, Interval, Measure, measure_of, tenth
 from e2fl.metrics.intervals import over_seeds
 from e2fl.report.study import Method, Study
@@ -30,11 +32,6 @@ PlusMinus = Literal["std", "ci", "none"]
 METHOD = Column("method", "method")
 BESIDE = ("", "_low", "_high", "/std", "/ci", "_chance")
 DASH = "–"
-CHANCE = "What chance alone gives, if all clients are served alike:"
-MEANING = {
-    "std": " ± is the standard deviation over {seeds} seeds.",
-    "ci": " ± is half the 95 % confidence interval of the mean over {seeds} seeds.",
-}
 UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 TEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
@@ -48,19 +45,6 @@ TEX: dict[str, str | int | None] = {
     ">": r"\textgreater{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
-FLOAT = r"""\begin{{table*}}
-\centering
-\caption{{{caption}}}
-\label{{tab:{key}}}
-\small\setlength{{\tabcolsep}}{{4pt}}
-\resizebox{{\ifdim\width>\linewidth\linewidth\else\width\fi}}{{!}}{{%
-\begin{{tabular}}{{{align}}}
-\toprule
-{rows}
-\bottomrule
-\end{{tabular}}}}
-\end{{table*}}
-"""
 
 
 @cache
@@ -98,36 +82,31 @@ def seed_cells(key: str, values: "pd.Series[float]") -> dict[str, float | None]:
     return interval_cells(key, over_seeds(known)) if known else {key: None}
 
 
-@dataclass(frozen=True, eq=False)
 class Table:
-    """Rows under columns; the first column names the row, `bold` are cells (row, key) to mark."""
+    """Rows under columns; the first column names the row, `bold` are cells (row, key) to mark.
 
-    key: str
-    title: str
-    columns: tuple[Column, ...]
-    frame: pd.DataFrame  # exact values; None: missing, or not finite
-    note: str = ""
-    bold: frozenset[tuple[int, str]] = frozenset()
+    frame: exact values; None: missing, or not finite.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         key: str,
         title: str,
         columns: Sequence[Column],
         rows: Iterable[Mapping[str, Any]] | pd.DataFrame,
         note: str = "",
         bold: Iterable[tuple[int, str]] = (),
-    ) -> "Table":
-        """Return a table of rows that hold cells by the keys of the columns."""
+    ):
+        """Take rows that hold cells by the keys of the columns."""
+        self.key, self.title, self.columns = key, title, tuple(columns)
+        self.note, self.bold = note, frozenset(bold)
         cells = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows), dtype=object)
         own = {column.key for column in columns}
         keys = [f"{column.key}{suffix}" for column in columns for suffix in BESIDE]
         cells = cells.reindex(columns=[key for key in keys if key in own or key in cells])
         exact = cells.reset_index(drop=True).astype(object)
         exact = exact.where(exact.map(_known).astype(bool), None)
-        shown = [key for key in exact if key in own or exact[key].notna().any()]
-        return cls(key, title, tuple(columns), exact[shown], note, frozenset(bold))
+        self.frame = exact[[key for key in exact if key in own or exact[key].notna().any()]]
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -144,13 +123,19 @@ class Table:
         spreads = [c for c in self.columns if f"{c.key}_chance" in self.frame]
         if spreads:
             shown = [self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads)]
-            parts += [CHANCE, Table.of("chance", CHANCE, shown, self.frame).text()]
+            title = words("results", "chance")
+            parts += [title, Table("chance", title, shown, self.frame).text()]
         return "\n\n".join(filter(None, [*parts, self.note]))
 
     def csv(self) -> str:
         """Return the exact values; no cell is taken for a formula by a spreadsheet."""
         exact = self.frame.rename(columns=neutral).map(neutral)
         return str(exact.to_csv(index=False, lineterminator="\n"))
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write the table to files of this name, as CSV and for LaTeX."""
+        write_text(folder / f"{name}.csv", self.csv())
+        write_text(folder / f"{name}.tex", self.latex())
 
     def json(self) -> dict[str, Any]:
         """Return the title and the exact values, with None for what is missing."""
@@ -163,9 +148,11 @@ class Table:
             [self._tex_cell(row, column) for column in self.columns] for row in range(len(self))
         ]
         top, *lines = (" & ".join(line) + r" \\" for line in (titles, *rows))
-        return FLOAT.format(
+        return words(
+            "results",
+            "latex",
             caption=tex(". ".join(filter(None, (self.title, self.note)))),
-            key=self.key,
+            label=self.key,
             align="".join("l" if text else "r" for text in self.texts()),
             rows="\n".join([*self._tex_heads(), top, r"\midrule", *lines]),
         )
@@ -194,7 +181,7 @@ class Table:
 
     def spread(self, row: int, column: Column) -> str:
         """Return what follows a cell: ± and a spread; empty if there is none."""
-        values = (self.value(row, f"{column.key}/{kind}") for kind in MEANING)
+        values = (self.value(row, f"{column.key}/{kind}") for kind in ("std", "ci"))
         plain = replace(column, signed=False)
         return "".join(f" ± {written(value, plain)}" for value in values if value is not None)
 
@@ -284,9 +271,8 @@ def summary_table(
             raise ConfigError(f"no run has a measure '{measure.key}'; choose others with --columns")
     methods = [method for method in study.methods if views or not method.view]
     seeds = min((len(method.seeds) for method in methods), default=0)
-    note = f"Accuracy in percent{f', mean over {seeds} seeds' if seeds > 1 else ''}."
     shown: PlusMinus = plus_minus if seeds > 1 else "none"
-    note += MEANING.get(shown, "").format(seeds=seeds)
+    note = words("results", shown if seeds > 1 else "one", seeds=seeds)
     measures = chosen or known_measures(study.methods, usual, study.own)
     return method_table(study, "results", study.title, measures, methods, note, shown)
 
@@ -320,7 +306,7 @@ def method_table(
         rows.append(row)
     columns = (METHOD, *measure_columns(study, measures))
     bold = best_cells(methods, measures) if study.same_data else frozenset()
-    return Table.of(key, title, columns, rows, note, bold)
+    return Table(key, title, columns, rows, note, bold)
 
 
 def _cells(method: Method, key: str, plus_minus: PlusMinus | None) -> dict[str, float | None]:

@@ -5,11 +5,11 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
-from e2fl.config.experiment import Experiment, with_seed
+from e2fl.config.experiment import Experiment
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flError, RunError, StorageError
 from e2fl.runs.runner import StoppedError, run_experiment
@@ -134,7 +134,7 @@ def compare(
     tasks = []
     for seed, (name, method) in product(seeds, methods.items()):
         folder = None if out is None else out / f"{file_name(name)}-seed{seed}"
-        tasks.append(Task(with_seed(method, seed), folder))
+        tasks.append(Task(replace(method, seed=seed), folder))
     return run_all(tasks, data=data, watcher=watcher)
 
 

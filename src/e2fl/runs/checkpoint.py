@@ -1,7 +1,7 @@
 """Checkpoints: a round of a run in one file, and when a run may resume from it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,7 @@ def latest(
         if below is not None and number >= below:
             continue
         try:
-            arrays, stored = codec.load_json(path)
-            state = codec.decode(stored.pop("state"), kind, arrays)
-            found: Checkpoint = codec.decode(stored | {"state": None}, Checkpoint)
-            found = replace(found, state=state)
+            found: Checkpoint = codec.load(path, Checkpoint, state=kind)
         except Exception as error:  # any damage is reported in the same way
             reason = f"is damaged or of another kind ({reason_of(error)})"
         else:

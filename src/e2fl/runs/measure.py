@@ -223,8 +223,7 @@ def inference(scores: Scores, population: Population, totals: Totals) -> Json | 
 def measure_unseen(tried: UnseenScores, data: FederatedData) -> Json:
     """Return every metric for clients kept out of training. `faults`: those left out, by kind."""
     scores = tried.scores
-    tested = any(total(next(iter(score.views.values())).values()).n for score in scores.values())
-    measured = measure(scores, data) if tested else {}
+    measured = measure(scores, data) if any(score.own.n for score in scores.values()) else {}
     faults = dict(sorted(kinds_of(tried.faults.values()).items()))
     return measured | {"count": len(scores)} | known(faults=faults)
 
@@ -267,9 +266,7 @@ def client_rows(scores: Scores, data: FederatedData) -> list[Json]:
 
 def attack_summary(malicious: Scores, data: FederatedData) -> Json:
     """Return the malicious clients, their groups, and how accurately they are served."""
-    own = [
-        total(next(iter(score.views.values())).values()).accuracy for score in malicious.values()
-    ]
+    own = [score.own.accuracy for score in malicious.values()]
     declared = data.population.declared_groups
     return {
         "clients": [data.client_name(client) for client in sorted(malicious)],

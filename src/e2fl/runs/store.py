@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas
 
@@ -41,6 +41,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+Parsed = TypeVar("Parsed")
 
 COLUMNS = ("client", "group", "n", "accuracy", "loss")
 COMMAND = "command.txt"  # the command that made a run or a comparison, in its folder
@@ -85,7 +87,7 @@ def read_run(path: str | Path) -> Run:
     summary, history = folder.read_summary(), folder.read_history()
     if not history or history[-1].get("clients") != summary.get("clients"):
         raise RunError(f"{folder.path}: {HISTORY} does not end as summary.json does")
-    clients: list[Json] = folder.read("clients.csv", clients_of)
+    clients = folder.read("clients.csv", clients_of)
     return Run(folder.read_config(), summary, history, clients, folder=folder.path)
 
 
@@ -193,8 +195,7 @@ class Folder:
 
     def read_config(self) -> Json:
         """Return the settings in config.toml, with the sections that every run has."""
-        config: Json = self.read("config.toml", _config, "is not the folder of a run")
-        return config
+        return self.read("config.toml", _config, "is not the folder of a run")
 
     def read_experiment(self) -> "Experiment":
         """Return the configuration; nothing that it names is imported."""
@@ -206,8 +207,7 @@ class Folder:
             raise RunError(f"{self.path}: config.toml is not valid ({error})") from error
 
     def read_summary(self) -> Json:
-        summary: Json = self.read("summary.json", _object, "holds no finished run")
-        return summary
+        return self.read("summary.json", _object, "holds no finished run")
 
     def read_history(self) -> list[Json]:
         """Return the evaluated rounds."""
@@ -217,7 +217,7 @@ class Folder:
         """Return the object in a file that a run may lack; None if it is missing."""
         return self.read(name, _object) if os.path.lexists(self.path / name) else None
 
-    def read(self, name: str, parser: Callable[[str], Any], what: str = "is damaged") -> Any:
+    def read(self, name: str, parser: Callable[[str], Parsed], what: str = "is damaged") -> Parsed:
         """Return what a parser makes of a file; whatever is wrong with it is one `RunError`."""
         try:
             return parse(parser, read_text(self.path / name))

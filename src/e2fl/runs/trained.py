@@ -26,7 +26,7 @@ from e2fl.algorithms.validate import expect_models
 from e2fl.data.encoding import Encoded, Encoding
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.errors import ConfigError, DataError, RunError, reason_of
-from e2fl.evaluation import Tally, total
+from e2fl.evaluation import Tally
 from e2fl.files import replacing, write_text
 from e2fl.models import Model, Params, storable
 from e2fl.runs import checkpoint
@@ -92,10 +92,7 @@ class Unlabelled(Examples):
 
 
 class TrainedRun:
-    """A finished run as the source of models.
-
-    trust: import the code that config.toml names, if it is not of e2fl.
-    """
+    """A finished run as the source of models. trust: import the code that config.toml names."""
 
     def __init__(self, path: Path, *, trust: bool = False):
         self.folder, self.trust = Folder(path), trust
@@ -269,10 +266,8 @@ class TrainedRun:
         models = algorithm.for_unseen(last.state, client, learner)
         models = expect_models(models, self.model.spec, algorithm, "for_unseen")
         own: ClientModel = next(iter(models.views.values()))
-        score = None
-        if test is not None and len(test):
-            views = score_alone(models, client, learner).views.values()
-            score = total(next(iter(views)).values())
+        tested = test is not None and len(test)
+        score = score_alone(models, client, learner).own if tested else None
         return Assignment(
             models.group,
             learner.weights_of(own.model),

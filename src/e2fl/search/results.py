@@ -10,14 +10,14 @@ import numpy as np
 import tomli_w
 
 from e2fl.config.experiment import Experiment
-from e2fl.config.overrides import Change
+from e2fl.config.overrides import from_names
 from e2fl.errors import ConfigError, RunError
 from e2fl.metrics import Measure, measure_of
 from e2fl.report.from_runs import study_of
 from e2fl.report.table import Column, Table, summary_table
 from e2fl.runs.records import Json, numbers_of
 from e2fl.runs.store import Run
-from e2fl.search.space import Space, changes_of, settings_text, shown
+from e2fl.search.space import Space, settings_text, shown
 
 BYTES = "bytes/total"
 SHOWN = ("mean", "worst10", "best10", "variance")  # of every trial, at each level
@@ -85,7 +85,7 @@ def validation_share(experiment: Experiment, share: float) -> Experiment:
     """Return the experiment with another share of validation rows."""
     if share == experiment.data.get("validation_share", 0.0):
         return experiment
-    return experiment.changed([Change(("data", "validation_share"), share)])
+    return experiment.changed(from_names({"data.validation_share": share}))
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Tuned:
         """The method with the chosen settings, trained on all training rows."""
         if self.chosen is None:
             return None
-        return validation_share(self.method.changed(changes_of(self.chosen.settings)), 0.0)
+        return validation_share(self.method.changed(from_names(self.chosen.settings)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Result:
             for trial in one.trials
             if not chosen or trial is one.chosen
         ]
-        return Table.of("trials", "Trials, on validation data", columns, rows)
+        return Table("trials", "Trials, on validation data", columns, rows)
 
     def final_table(self) -> Table:
         """Return the chosen settings on test data, as `e2fl compare` shows them."""

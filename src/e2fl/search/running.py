@@ -8,7 +8,7 @@ again, and finished runs are read.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -17,18 +17,19 @@ import optuna
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
-from e2fl.config.experiment import Experiment, with_seed
-from e2fl.errors import ConfigError, NothingLearnedError, RunError, reason_of
-from e2fl.files import read_text
+from e2fl.config.experiment import Experiment
+from e2fl.config.overrides import from_names
+from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.metrics import MEASURES, Measure
 from e2fl.metrics.measures import own_measures
 from e2fl.runs.batch import SharedData, Task, compare, file_name, require_seeds, run_all
-from e2fl.runs.store import Folder, json_text
+from e2fl.runs.records import Json
+from e2fl.runs.store import Folder
 from e2fl.runs.watcher import Watcher
 from e2fl.search import results
 from e2fl.search import space as spaces
 from e2fl.search.results import Result, Trial, Tuned, validation_share
-from e2fl.search.space import Space, changes_of, settings_text
+from e2fl.search.space import Space, settings_text
 
 RECORD = "search.json"
 VALIDATION_SHARE = 0.2  # of each client's training rows, where the experiment sets none
@@ -87,7 +88,7 @@ def search(
             "objectives": [goal.key for goal in goals],
             "methods": {name: method.identity() for name, method in validated.items()},
         }
-        _record(folder, json_text(asked), command)
+        _record(folder, asked, command)
         runner = Runner(out, seeds, goals, list(measures), data, watcher, tell)
         tuned = []
         for name, method in methods.items():
@@ -115,28 +116,25 @@ def _checked(
     for name, method in methods.items():
         ends = {setting: spaces.ends_of(one) for setting, one in searched[name].items()}
         first = {setting: values[0] for setting, values in ends.items()}
-        built = data(method.changed(changes_of(first)))
-        for setting, value in ((key, value) for key, values in ends.items() for value in values):
-            experiment = method.changed(changes_of(first | {setting: value}))
-            experiment.build_algorithm()
-            experiment.build_settings()
-            if not setting.startswith("data."):
-                experiment.build_model(built)
+        built = data(method.changed(from_names(first)))
+        for setting, values in ends.items():
+            for value in values:
+                experiment = method.changed(from_names(first | {setting: value}))
+                experiment.build_algorithm()
+                experiment.build_settings()
+                if not setting.startswith("data."):
+                    experiment.build_model(built)
         groups = groups and built.population.groups > 0
     return ["group", "clients"] if groups else ["clients"]
 
 
-def _record(folder: Folder, asked: str, command: str) -> None:
+def _record(folder: Folder, asked: Json, command: str) -> None:
     """Store what is searched and the command; a folder holds one search only."""
-    path = folder.path / RECORD
     folder.write_command(command)
-    if not path.exists():
+    recorded = folder.read_json(RECORD)
+    if recorded is None:
         folder.write(RECORD, asked)
-    try:
-        recorded = read_text(path)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {reason_of(error)}") from error
-    if recorded != asked:
+    elif recorded != asked:
         raise RunError(
             f"{folder.path} holds another search (see {RECORD}); use the same options and "
             "settings, or choose another folder with --out"
@@ -174,7 +172,7 @@ class Runner:
         for _ in range(DRAWS * budget):
             if len(trials) == budget:
                 break
-            asked = study.ask(space)
+            asked = study.ask(dict(space))
             settings = {
                 setting: spaces.value_of(one, asked.params[setting])
                 for setting, one in space.items()
@@ -194,9 +192,9 @@ class Runner:
     ) -> Trial:
         """Run a trial with every seed, or read its runs."""
         self.tell(f"{name}, trial {number}: {settings_text(settings)}")
-        experiment = method.changed(changes_of(settings))
+        experiment = method.changed(from_names(settings))
         place = self.out / f"{file_name(name)}-trial{number}"
-        tasks = [Task(with_seed(experiment, seed), place / f"seed{seed}") for seed in self.seeds]
+        tasks = [Task(replace(experiment, seed=seed), place / f"seed{seed}") for seed in self.seeds]
         batch = run_all(tasks, data=self.data, watcher=self.watcher)
         for error in batch.failed.values():
             if not isinstance(error, NothingLearnedError):

@@ -8,22 +8,19 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from e2fl.config.experiment import Experiment
 from e2fl.config.methods import names_with
-from e2fl.config.overrides import Change, typed
-from e2fl.config.sections import completed
+from e2fl.config.overrides import from_names, typed
+from e2fl.config.sections import completed, known_settings
+from e2fl.construct import settings_of
 from e2fl.errors import ConfigError
 
-Space = dict[str, BaseDistribution]
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
+Space = dict[str, Distribution]
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
@@ -63,13 +60,13 @@ def _choice(text: str) -> CategoricalDistribution:
     )
 
 
-def _range(low: str, high: str, log: str | None) -> BaseDistribution:
+def _range(low: str, high: str, log: str | None) -> Distribution:
     if all(re.fullmatch(r"[-+]?\d+", end) for end in (low, high)):
         return IntDistribution(int(low), int(high), log=bool(log))
     return FloatDistribution(float(low), float(high), log=bool(log))
 
 
-def value_of(distribution: BaseDistribution, drawn: Any) -> Any:
+def value_of(distribution: Distribution, drawn: Any) -> Any:
     """Return the value of a setting for what was drawn."""
     if isinstance(distribution, FloatDistribution):
         rounded = float(f"{drawn:.{DIGITS}g}")
@@ -77,28 +74,32 @@ def value_of(distribution: BaseDistribution, drawn: Any) -> Any:
     return json.loads(drawn) if isinstance(distribution, CategoricalDistribution) else int(drawn)
 
 
-def ends_of(distribution: BaseDistribution) -> list[Any]:
+def ends_of(distribution: Distribution) -> list[Any]:
     """Return the choices, or both ends of a range."""
-    known = vars(distribution)
-    drawn = known.get("choices") or (known["low"], known["high"])
-    return [value_of(distribution, one) for one in drawn]
+    if isinstance(distribution, CategoricalDistribution):
+        return [json.loads(str(choice)) for choice in distribution.choices]
+    return [value_of(distribution, end) for end in (distribution.low, distribution.high)]
 
 
 def size_of(space: Space) -> float:
     """Return the number of points."""
-    known = [vars(one) for one in space.values()]
-    if any(isinstance(one, FloatDistribution) for one in space.values()):
-        return math.inf
-    return math.prod(len(one.get("choices", ())) or one["high"] - one["low"] + 1 for one in known)
+    return math.prod(map(_points_of, space.values()))
 
 
-def described(distribution: BaseDistribution) -> str:
+def _points_of(distribution: Distribution) -> float:
+    if isinstance(distribution, CategoricalDistribution):
+        return len(distribution.choices)
+    whole = isinstance(distribution, IntDistribution)
+    return distribution.high - distribution.low + 1 if whole else math.inf
+
+
+def described(distribution: Distribution) -> str:
     """Return what is tried, in words."""
     ends = ends_of(distribution)
     if isinstance(distribution, CategoricalDistribution):
         return ", ".join(map(shown, ends))
     kind = "integers, " if isinstance(distribution, IntDistribution) else ""
-    return f"{kind}{ends[0]:g} to {ends[1]:g}{', logarithmic' if vars(distribution)['log'] else ''}"
+    return f"{kind}{ends[0]:g} to {ends[1]:g}{', logarithmic' if distribution.log else ''}"
 
 
 def shown(value: Any) -> str:
@@ -112,20 +113,13 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return ", ".join(texts) or "as in the experiment"
 
 
-def changes_of(settings: Mapping[str, Any]) -> list[Change]:
-    """Return changes from settings by their full names."""
-    return [Change(tuple(name.split(".")), value) for name, value in settings.items()]
-
-
 def spaces_of(methods: Mapping[str, Experiment], space: Space) -> dict[str, Space]:
     """Return the space of each method: a setting is searched in the methods that have it."""
     spaces: dict[str, Space] = {method: {} for method in methods}
     for name, distribution in space.items():
         for method in _having(name, methods):
             fitted = distribution
-            if isinstance(fitted, IntDistribution) and isinstance(
-                _own_value(name, methods[method]), float
-            ):  # a range of a float is not one of integers
+            if isinstance(fitted, IntDistribution) and _is_float(name, methods[method]):
                 fitted = FloatDistribution(fitted.low, fitted.high, log=fitted.log)
             spaces[method][name] = fitted
     return spaces
@@ -134,7 +128,7 @@ def spaces_of(methods: Mapping[str, Experiment], space: Space) -> dict[str, Spac
 def _having(name: str, methods: Mapping[str, Experiment]) -> list[str]:
     """Return the methods with a setting; a rate belongs to those that train with it."""
     if name not in RATES:
-        return names_with(changes_of({name: None})[0], methods)
+        return names_with(from_names({name: None})[0], methods)
     kinds = {method: one.build_algorithm().trains_scores for method, one in methods.items()}
     having = [method for method, scores in kinds.items() if scores == RATES[name]]
     if not having:
@@ -153,6 +147,16 @@ def own_settings(space: Space, method: Experiment) -> dict[str, Any]:
         elif isinstance(own, int | float) and ends[0] <= own <= ends[1]:
             drawn[name] = own
     return drawn
+
+
+def _is_float(name: str, method: Experiment) -> bool:
+    """Return whether a setting takes floats, even where the experiment writes 1 for 1.0."""
+    section, _, last = name.rpartition(".")
+    known = settings_of(Experiment)
+    if section:
+        known = known_settings(section.rpartition(".")[2], _own_value(section, method) or {})
+    kind = known[last].type if last in known else None
+    return float in (kind, *get_args(kind)) or isinstance(_own_value(name, method), float)
 
 
 def _own_value(name: str, method: Experiment) -> Any:

@@ -1,19 +1,19 @@
 """ACS income: people in the American Community Survey; the label is an income above $50,000.
 
-The task ACSIncome of Ding et al., "Retiring Adult: New Datasets for Fair Machine Learning", 2021.
-Read from the files that their package folktables downloads (psam_p*.csv, one for each state; the
-task's filter is applied here), or from one CSV with the columns STATE, AGEP, COW, SCHL, MAR, OCCP,
-POBP, RELP, WKHP, SEX, RAC1P and PINCP, where PINCP is 0 or 1 already. Both may be compressed with
-gzip.
+The task ACSIncome of Ding et al., "Retiring Adult: New Datasets for Fair Machine Learning", 2021,
+from the files that their package folktables downloads (psam_p*.csv, one for each state; the task's
+filter is applied here), or from one CSV with STATE and the other `COLUMNS`, where PINCP is 0 or 1
+already. Both may be compressed with gzip.
 
-Each state is split at random into `clients_per_state` clients of equal size, and each client's rows
-into training and test rows. Age, schooling and hours a week are standardised with the training
-rows. The other columns are one-hot, with the categories of the Census Bureau's dictionary and not
-of the rows: occupations in its 26 major groups, places of birth by continent.
+Numbers are standardised with the training rows. The other columns are one-hot, with the categories
+of the Census Bureau's dictionary and not of the rows: occupations in its 26 major groups, places of
+birth by continent.
 """
 
+import tomllib
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,23 +28,14 @@ from e2fl.data.sets.adult import standardised
 from e2fl.errors import DataError, reason_of, require_setting
 from e2fl.randomness import stream
 
-COLUMNS = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP")
-NUMBERS = ("AGEP", "SCHL", "WKHP")
-# The number of categories of each column; codes start at 1, except RELP's.
-CATEGORIES = {"COW": 9, "MAR": 5, "OCCP": 26, "POBP": 6, "RELP": 19, "SEX": 2, "RAC1P": 9}
-# First code of each major group of occupations: management, business, ..., military, unemployed.
-OCCUPATIONS = (0, 500, 800, 1005, 1305, 1600, 2001, 2100, 2205, 2600, 3000, 3601, 3700, 4000, 4200,
-               4330, 4700, 5000, 6005, 6200, 6800, 7000, 7700, 9000, 9800, 9920)  # fmt: skip
+CODES = tomllib.loads((files("e2fl.data.sets") / "acs_income.toml").read_text(encoding="utf-8"))
+CATEGORIES: dict[str, int] = CODES["categories"]  # their number, by column
+STATES = {int(number): name for number, name in CODES["states"].items()}
+NUMBERS = ("AGEP", "SCHL", "WKHP")  # age, schooling, hours a week
+COLUMNS = (*NUMBERS, *CATEGORIES, "PINCP")
 RELSHIPP = 20  # the first code of this column, which replaced RELP in 2019
 INCOME = 50_000
 FILTER = {"AGEP": 16, "PINCP": 100, "WKHP": 0}  # folktables keeps people above these
-_STATES = """
-AL 1 AK 2 AZ 4 AR 5 CA 6 CO 8 CT 9 DE 10 DC 11 FL 12 GA 13 HI 15 ID 16 IL 17 IN 18 IA 19 KS 20
-KY 21 LA 22 ME 23 MD 24 MA 25 MI 26 MN 27 MS 28 MO 29 MT 30 NE 31 NV 32 NH 33 NJ 34 NM 35 NY 36
-NC 37 ND 38 OH 39 OK 40 OR 41 PA 42 RI 44 SC 45 SD 46 TN 47 TX 48 UT 49 VT 50 VA 51 WA 53 WV 54
-WI 55 WY 56 PR 72
-""".split()  # noqa: SIM905
-STATES = dict(zip(map(int, _STATES[1::2]), _STATES[::2], strict=True))  # names by census number
 # 0 is the unprivileged group.
 GROUP_NAMES = {"sex": ("female", "male"), "race": ("not white", "white")}
 GROUPS = {"state": "", "sex": "SEX", "race": "RAC1P"}
@@ -89,8 +80,8 @@ class ACSIncome(PartitionedData):
         people = read(self.source)
         known = sorted(set(people["STATE"]))
         chosen = self.states or known
-        has = ", ".join(known)
-        require_setting(set(chosen) <= {*known}, "data.states", f"of {has}", ", ".join(chosen))
+        rule = f"of {', '.join(known)}"
+        require_setting({*chosen} <= {*known}, "data.states", rule, ", ".join(chosen))
         return people[people["STATE"].isin(chosen)].reset_index(drop=True)
 
     @cached_property
@@ -109,7 +100,7 @@ class ACSIncome(PartitionedData):
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
         people, y = self.people, self.people["PINCP"].to_numpy()
-        state = pd.Index(self.state_names).get_indexer(pd.Index(people["STATE"])).astype(np.int64)
+        state = pd.factorize(people["STATE"], sort=True)[0]
         numbers = range(1, self.clients_per_state + 1)
         declared = self.group == "state"
         clients, _, _ = split_clients(
@@ -162,8 +153,8 @@ class ACSIncome(PartitionedData):
 
 def read(path: Path) -> pd.DataFrame:
     """Return the rows of a CSV, or of all folktables files in a folder."""
-    files = sorted(path.rglob("psam_p*.csv*")) if path.is_dir() else [path]
-    people = pd.concat([pd.DataFrame(), *map(_read_file, files)], ignore_index=True)
+    paths = sorted(path.rglob("psam_p*.csv*")) if path.is_dir() else [path]
+    people = pd.concat([pd.DataFrame(), *map(_read_file, paths)], ignore_index=True)
     if not len(people):
         raise DataError(f"{path} has no rows of people who work: it needs psam_p*.csv or a CSV")
     return people
@@ -196,7 +187,7 @@ def _read_file(path: Path) -> pd.DataFrame:
 def _category(name: str, codes: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the category of each code, 0 to size - 1; missing codes are in the last one."""
     if name == "OCCP":
-        category = np.searchsorted(OCCUPATIONS, codes, side="right") - 1
+        category = np.searchsorted(CODES["occupations"], codes, side="right") - 1
     elif name == "POBP":  # United States, Europe, Asia, Americas, Africa, Oceania
         category = np.minimum(codes // 100, size - 1)
     else:

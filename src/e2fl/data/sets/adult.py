@@ -100,7 +100,14 @@ class Adult(PartitionedData):
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
         train, test = self.split
-        owner = self._partitioner().clients({"sex": self.sex[train], "label": self.y[train]})
+        count, seed, least = self.clients, self.seed, self.min_partition_size
+        partitioners: dict[str, BasePartitioner] = {
+            "iid": Iid(count, seed),
+            "by_group": ByGroup(count, "sex", seed),
+            "dirichlet": Dirichlet(count, self.partition_by, self.alpha, least, seed),
+        }
+        columns = {"sex": self.sex[train], "label": self.y[train]}
+        owner = partitioners[self.partition].clients(columns)
         clients = tuple(
             ClientRows(str(number), train[owner == number], test) for number in range(self.clients)
         )
@@ -129,15 +136,6 @@ class Adult(PartitionedData):
         if self.sex_as_input:
             columns.append(self.sex[:, None].astype(np.float32))
         return np.concatenate(columns, axis=1)
-
-    def _partitioner(self) -> BasePartitioner:
-        if self.partition == "iid":
-            return Iid(self.clients, self.seed)
-        if self.partition == "by_group":
-            return ByGroup(self.clients, "sex", self.seed)
-        return Dirichlet(
-            self.clients, self.partition_by, self.alpha, self.min_partition_size, self.seed
-        )
 
     def _stratified(self, rows: Rows, share: float, purpose: str) -> tuple[Rows, Rows]:
         """Split rows at random into the rest and a share, the same share of each sex."""

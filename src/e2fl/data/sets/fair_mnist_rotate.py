@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.ndimage import map_coordinates
 from typing_extensions import Doc
 
 from e2fl.data.federated import (
@@ -34,6 +35,8 @@ from e2fl.randomness import stream
 
 SIZES = (8, 16, 75, 170, 240, 257, 150, 60, 20, 4)  # clients of G1 to G10, of 1000
 SIDE = 28
+BLOCK = 1000  # images that are rotated together
+CENTRE = (SIDE - 1) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +68,6 @@ class FairMNISTRotate(FederatedData):
     ] = None
 
     samples: int = field(init=False)  # training images of a client
-    _trains: dict[ClientId, Examples] = field(default_factory=dict, init=False, repr=False)
     _tests: dict[GroupId, Examples] = field(default_factory=dict, init=False, repr=False)
     _orders: dict[GroupId, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
 
@@ -133,15 +135,12 @@ class FairMNISTRotate(FederatedData):
         }
 
     def _train(self, client_id: ClientId, group: GroupId) -> Examples:
-        if client_id not in self._trains:
-            if group not in self._orders:
-                draw = stream(self.seed, "deal", group)
-                self._orders[group] = draw.permutation(len(self.digits.train_y))
-            start = (client_id - sum(self.sizes[:group])) * self.samples
-            rows = self._orders[group][start : start + self.samples]
-            x, y = self.digits.train_x[rows], self.digits.train_y[rows]
-            self._trains[client_id] = _examples(x, y, self.turns[group])
-        return self._trains[client_id]
+        if group not in self._orders:
+            draw = stream(self.seed, "deal", group)
+            self._orders[group] = draw.permutation(len(self.digits.train_y))
+        start = (client_id - sum(self.sizes[:group])) * self.samples
+        rows = self._orders[group][start : start + self.samples]
+        return _examples(self.digits.train_x[rows], self.digits.train_y[rows], self.turns[group])
 
     def _test(self, group: GroupId) -> Examples:
         """Return test images: the first of MNIST; of the bundled ones, some of each digit."""
@@ -169,29 +168,22 @@ def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
     """Return images [n, 28, 28] rotated counter-clockwise, bilinear, as [n, 1, 28, 28]."""
     if degrees % 360 == 0:
         return images[:, None]
-    pixels = images.reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
-    turned: NDArray[np.uint8] = np.rint(_rotation(degrees) @ pixels).astype(np.uint8)
-    return turned.T.reshape(-1, 1, SIDE, SIDE)
+    rotation = _rotation(degrees)
+    turned = np.empty((len(images), 1, SIDE, SIDE), np.uint8)
+    for start in range(0, len(images), BLOCK):
+        block = images[start : start + BLOCK]
+        pixels = block.reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
+        turned[start : start + BLOCK] = np.rint(rotation @ pixels).T.reshape(-1, 1, SIDE, SIDE)
+    return turned
 
 
 def _rotation(degrees: float) -> scipy.sparse.csr_array:
     """Return the linear map [pixels, pixels] that rotates an image."""
     angle = math.radians(degrees)
-    centre = (SIDE - 1) / 2
-    row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
-    right, up = column - centre, centre - row
-    # Where each pixel of the rotated image comes from.
-    from_column = right * math.cos(angle) + up * math.sin(angle) + centre
-    from_row = right * math.sin(angle) - up * math.cos(angle) + centre
-    top, left = np.floor(from_row).astype(int), np.floor(from_column).astype(int)
-    entries = []
-    for down, across in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        r, c = top + down, left + across
-        weight = (1 - abs(from_row - r)) * (1 - abs(from_column - c))
-        inside = (r >= 0) & (r < SIDE) & (c >= 0) & (c < SIDE) & (weight > 1e-9)
-        entries.append((weight[inside], np.flatnonzero(inside), (r * SIDE + c)[inside]))
-    weights, outputs, inputs = (np.concatenate(part) for part in zip(*entries, strict=True))
-    shape = (SIDE * SIDE, SIDE * SIDE)
-    return scipy.sparse.coo_array(
-        (weights.astype(np.float32), (outputs, inputs)), shape=shape
-    ).tocsr()
+    turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+    # Where each pixel of the rotated image comes from: row and column.
+    origins = turn @ (np.indices((SIDE, SIDE)).reshape(2, -1) - CENTRE) + CENTRE
+    pixels = np.eye(SIDE * SIDE).reshape(-1, SIDE, SIDE)
+    weights = [map_coordinates(one, origins, order=1, mode="grid-constant") for one in pixels]
+    matrix = np.stack(weights, axis=1)
+    return scipy.sparse.csr_array(np.where(matrix > 1e-9, matrix, 0).astype(np.float32))

@@ -3,15 +3,12 @@
 Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. Read from one .npz with the arrays
 x (bytes), y, writer (an index into writer_ids), split (0 train, 1 test, 2 neither) and writer_ids;
 docs/data.md says how to make it from TensorFlow Federated's files, which have the paper's 3,400
-writers. Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. The split of the source is kept; if
-there is none, a tenth of each writer's images are test images. Writers with fewer than
-`min_samples` images are left out; writers with test images only are unseen clients. Groups are
-unknown.
+writers. The split of the source is kept; if there is none, a tenth of each writer's images are test
+images. Writers with test images only are unseen clients. Groups are unknown.
 
 The sources have ink of 0 on a white background of 255. It is turned: ink is 1 on a background of 0.
-By default the inputs are then standardised, as MNIST's are, with the mean and deviation of the
-training images of the partial set that LEAF's scripts make (300 writers, 41,199 images);
-`scaling = "ink"` keeps them in [0, 1].
+By default the inputs are then standardised with the mean and deviation of the training images of
+the partial set that LEAF's scripts make (300 writers, 41,199 images).
 """
 
 import string
