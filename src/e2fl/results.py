@@ -301,6 +301,8 @@ def _asked(
     config: Config, data: FederatedData | Mapping[str, Any] | None, changes: Mapping[str, Any]
 ) -> tuple[Experiment, FederatedData | None, list[Change]]:
     """Return the experiment as configured, data made in Python, and the changes to make."""
+    if isinstance(config, FederatedData):
+        raise ConfigError("a configuration comes first, such as 'demo'; pass data as data=data")
     if isinstance(config, Mapping):
         default = {"name": data.name} if isinstance(data, FederatedData) else data
         config = from_dict(({"data": default} if default else {}) | dict(config))

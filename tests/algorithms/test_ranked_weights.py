@@ -44,8 +44,8 @@ def test_a_round_is_sgd_on_looked_up_weights_then_two_votes_and_the_median_of_ta
     state, learner = first.state, federation.learner
     weights = plain(state.global_ranking, state.table, learner.initial)
     for layer, initial in learner.initial.items():  # the initial weights, in another order
-        rising = [model[layer].flatten().sort()[0] for model in (weights, learner.initial)]
-        assert torch.allclose(*rising, atol=0.05 * float(initial.abs().max()))
+        mapped, drawn = (model[layer].flatten().sort()[0] for model in (weights, learner.initial))
+        assert torch.allclose(mapped, drawn, atol=0.05 * float(initial.abs().max()))
     by_group, tables = {}, []
     for client_id in sorted(first.request.inbox):
         client = problem.data.client(client_id)

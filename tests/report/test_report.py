@@ -194,6 +194,14 @@ def test_rejected_replies_are_counted_over_all_seeds(runs):
     assert "E2FL: 3 replies were rejected as faulty." in study_of(faulty).warnings
 
 
+def test_clipped_replies_are_not_said_to_be_rejected(runs):
+    run = read_run(runs / "e2fl-seed0")
+    clipped = run.history[-1] | {"faults": {"clipped": 20}}
+    told = study_of([replace(run, history=[*run.history[:-1], clipped])]).warnings
+    assert any("E2FL: 20 replies were used, but clipped" in warning for warning in told)
+    assert not any("rejected" in warning for warning in told)
+
+
 def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
     shutil.copytree(runs / "e2fl-seed0", tmp_path / "done")
     shutil.copytree(runs / "e2fl-seed1", tmp_path / "half")

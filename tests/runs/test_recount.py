@@ -14,6 +14,8 @@ from e2fl.runs.chain import BALLOTS, CHAIN, MismatchError, check_receipts, recei
 from e2fl.runs.recount import recount
 from e2fl.runs.runner import run_experiment
 
+NESTED = "[" * 200_000 + "]" * 200_000
+
 ALGORITHMS = {
     "steady": {"name": "e2fl_steady", "clients_per_round": 5},
     "incumbents": {"name": "e2fl", "clients_per_round": 3, "incumbents": 0.7},
@@ -147,7 +149,9 @@ def test_receipts_are_found_in_the_chain(run, tmp_path, capsys):
     assert f"round 3: the receipt of client {client}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "garbage", '{"round": "x"}', '{"round": 0, "client": 0}'])
+@pytest.mark.parametrize(
+    "text", ["", "garbage", '{"round": "x"}', '{"round": 0, "client": 0}', NESTED], ids=len
+)
 def test_a_file_without_receipts_is_refused(run, tmp_path, text):
     (tmp_path / "receipts.jsonl").write_text(text)
     with pytest.raises(RunError, match="receipt"):
@@ -155,6 +159,13 @@ def test_a_file_without_receipts_is_refused(run, tmp_path, text):
     for number in (-1, 0, 7):
         with pytest.raises(MismatchError, match="the length of the chain"):
             recount(run, number)
+
+
+def test_a_chain_that_is_nested_deeply_ends_in_one_line(tmp_path, capsys):
+    """Issue 25, item 2."""
+    (tmp_path / CHAIN).write_text(f"{NESTED}\n{NESTED}\n")
+    assert main(["recount", str(tmp_path)]) == 1
+    assert "line 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["line", "end"])

@@ -6,6 +6,7 @@ loaded.
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import nan
@@ -226,10 +227,11 @@ def _of_methods(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:
         for run in repeats:
             for text in run.summary.get("warnings", ()):
                 yield f"{label}: {str(text).removesuffix('.')}."
-        faults = [line.get("faults", {}) for run in repeats for line in run.history]
-        count = sum(sum(kinds.values()) for kinds in faults)
-        if count:
-            yield words("unfair", "faults", label=label, count=count)
+        lines = [line for run in repeats for line in run.history]
+        faults: Counter[str] = sum((Counter(line.get("faults", {})) for line in lines), Counter())
+        for kind, count in (("clipped", faults.pop("clipped", 0)), ("faults", faults.total())):
+            if count:
+                yield words("unfair", kind, label=label, count=count)
         clusterings = [(run.summary.get("metadata") or {}).get("clustering") for run in repeats]
         doubts = (_doubt(label, clustering) for clustering in filter(None, clusterings))
         yield from [doubt for doubt in doubts if doubt][:1]

@@ -16,6 +16,7 @@ from e2fl.data.federated import ClientId
 from e2fl.errors import RunError
 from e2fl.files import (
     append_text,
+    parse,
     read_bytes,
     read_text,
     remove,
@@ -71,7 +72,7 @@ def _linked(raw: bytes) -> list[Json]:
     lines: list[Json] = []
     for number, text in enumerate(raw.splitlines(keepends=True)):
         try:
-            line = json.loads(text)
+            line = parse(json.loads, text.decode())
             body = {key: line[key] for key in line if key != "digest"}
             written = json.dumps(line).encode() + b"\n" == text and line["round"] == number
             linked = line["previous"] == (lines[-1]["digest"] if lines else "")
@@ -87,7 +88,8 @@ def check_receipts(folder: Path, receipts: Path) -> int:
     """Return how many rounds of a client are in the chain with its ballots; all must be."""
     _, *rounds = read_chain(folder)
     try:
-        kept = {line["round"]: line for line in map(json.loads, read_text(receipts).splitlines())}
+        lines = [parse(json.loads, text) for text in read_text(receipts).splitlines()]
+        kept = {line["round"]: line for line in lines}
         for number, own in kept.items():
             ballots = rounds[number - 1]["ballots"] if 1 <= number <= len(rounds) else []
             counted = [known for client, _, known in ballots if client == own["client"]]
