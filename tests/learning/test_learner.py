@@ -95,7 +95,7 @@ def test_the_mask_that_is_trained_is_the_mask_of_the_ranking_that_is_sent():
     scores = learner.engine.fit_scores(
         learner.supernet,
         learner.supernet.scores(learner.supernet.ranking),
-        learner._batches(points(), 6, "batches", 0),
+        learner.batches(points(), epochs=6),
     )
     assert any((score < 0).any() for score in scores.values())
     sent = mask_layers({name: rank_of(score) for name, score in scores.items()}, model.keep)
@@ -114,7 +114,7 @@ def test_dense_training_is_torchs_sgd():
     network = mlp((6,), 3, hidden=(8,))
     network.load_state_dict(start)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
-    for batch in learner._batches(examples, 2, "batches", 0):
+    for batch in learner.batches(examples, epochs=2):
         optimizer.zero_grad()
         nn.functional.cross_entropy(network(batch.x), batch.y).backward()
         optimizer.step()
@@ -152,7 +152,7 @@ def test_a_strong_proximal_term_holds_a_model_in_its_place():
 
 def test_the_last_partial_batch_is_kept_and_every_example_seen_once_an_epoch():
     learner = a_learner(Model(mlp((6,), 3, hidden=(8,))), batch_size=16)
-    batches = list(learner._batches(points(40), 2, "batches", 0))
+    batches = list(learner.batches(points(40), epochs=2))
     assert [len(batch.y) for batch in batches] == [16, 16, 8] * 2
     seen = torch.cat([batch.x for batch in batches[:3]])
     assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, points(40).x.tolist()))

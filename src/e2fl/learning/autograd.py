@@ -22,8 +22,7 @@ from e2fl.torch_streams import TorchStream
 
 # A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
 Loss = Callable[[Tensor, Tensor], Tensor]
-# The derivative of a function of the outputs: takes the outputs of some examples, and which
-# examples they are.
+# The derivative of a function of the outputs: takes the outputs of some examples, and their rows.
 Slope = Callable[[Tensor, slice], Tensor]
 
 
@@ -76,18 +75,24 @@ class Batch(NamedTuple):
         """Learning rate, momentum and weight decay in the precision of the compiled loops."""
         return Rates(*map(np.float32, (self.learning_rate, self.momentum, self.weight_decay)))
 
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Where this batch, seen as a span, ends."""
+        return np.array([len(self.y)])
+
 
 ROWS = 2048  # examples that a span holds in memory as the network reads them
 
 
 class Span(NamedTuple):
-    """Examples of several steps in a row."""
+    """Examples of several steps in a row, on the cross-entropy."""
 
     x: Tensor
     y: Tensor
     weight: Tensor | None
     ends: NDArray[np.int64]  # of the batches
     rates: NDArray[np.float32]  # of each batch: learning rate, momentum, weight decay
+    losses: Losses | None
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ class Schedule:
             ends = np.cumsum([len(rows) for rows, _ in steps])
             rates = [(rate, self.momentum, self.weight_decay) for _, rate in steps]
             x, y = self.examples.inputs(rows), self.examples.labels(rows)
-            yield Span(x, y, self._weight(rows), ends, np.array(rates, np.float32))
+            rates_of = np.array(rates, np.float32)
+            yield Span(x, y, self._weight(rows), ends, rates_of, self.losses)
 
     def _steps(self) -> Iterator[tuple[NDArray[np.int64], float]]:
         for order, rate in self.epochs:
@@ -211,16 +217,14 @@ class AutogradEngine:
             batch.losses.add(loss, len(labels))
         return _gradients(loss, leaves)
 
-    def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """Return the gradient of a function of the outputs, summed over the examples; slope: its
-        derivative.
-        """
+    def gradient(self, params: Params, examples: Examples, rows: slice, slope: Slope) -> Params:
+        """Return the gradient of the function with this slope, summed over these rows."""
         leaves = {
             name: weight.to(self.device).detach().requires_grad_()
             for name, weight in params.items()
         }
-        outputs = self.model.outputs(leaves, x.to(self.device))
-        back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
+        outputs = self.model.outputs(leaves, examples.inputs(rows).to(self.device))
+        back = slope(outputs.detach(), rows).to(outputs.dtype)
         return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
