@@ -14,11 +14,9 @@ from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hin
 import numpy as np
 import torch
 
-from e2fl import kernels
 from e2fl.errors import WireError, with_article
 from e2fl.models import ModelSpec, Params, defect_of_layers
-from e2fl.rankings.ballots import bits_per_edge
-from e2fl.rankings.order import Mask, Ranking
+from e2fl.rankings.order import Mask, Ranking, ranking_size, read_ranking, write_ranking
 
 MAGIC = b"E2FL"
 VERSION = 1
@@ -147,30 +145,8 @@ class _Item:
     defect: Callable[[Any, ModelSpec], str]  # what is wrong with a value; empty: nothing
 
 
-def _ranking_size(model: ModelSpec) -> int:
-    return sum((layer.edges * bits_per_edge(layer.edges) + 7) // 8 for layer in model.layers)
-
-
-def _write_ranking(ranking: Ranking, model: ModelSpec) -> bytes:
-    return b"".join(
-        kernels.pack_order_of_rank(ranking[layer.name], bits_per_edge(layer.edges)).tobytes()
-        for layer in model.layers
-    )
-
-
-def _read_ranking(raw: memoryview, model: ModelSpec) -> Ranking:
-    ranking: Ranking = {}
-    for layer in model.layers:
-        bits = bits_per_edge(layer.edges)
-        size = (layer.edges * bits + 7) // 8
-        part, raw = raw[:size], raw[size:]
-        try:
-            ranking[layer.name] = kernels.unpack_rank(
-                np.frombuffer(part, dtype=np.uint8), layer.edges, bits
-            )
-        except ValueError as error:
-            raise WireError(f"the ranking of layer '{layer.name}' is invalid: {error}") from None
-    return ranking
+def _edges(model: ModelSpec) -> dict[str, int]:
+    return {layer.name: layer.edges for layer in model.layers}
 
 
 def mask_size(model: ModelSpec) -> int:
@@ -244,7 +220,11 @@ _NUMBERS = {int: "i", float: "d"}  # in the header
 _SCALARS = {int: _number("<i", int), float: _number("<d", float)}  # in a tuple, in the payload
 _LAYERED: dict[Any, _Item] = {
     Ranking: _Item(
-        "ranking", _ranking_size, _write_ranking, _read_ranking, _layered(np.ndarray, flat=True)
+        "ranking",
+        lambda model: ranking_size(_edges(model)),
+        lambda ranking, model: write_ranking(ranking, _edges(model)),
+        lambda raw, model: read_ranking(raw, _edges(model)),
+        _layered(np.ndarray, flat=True),
     ),
     Mask: _Item("mask", mask_size, _write_mask, _read_mask, _layered(np.ndarray, flat=True)),
     Params: _Item(

@@ -10,7 +10,7 @@ that returns the same bits.
 - `machine_code.py`: `@compiled`, which compiles a function, the cache of compiled code, array
   types; `warming.py` compiles the loops ahead of time;
 - `sorting.py`: sorting and selection of edges; order, rank, votes and the footrule distance;
-- `packing.py`: integers in a fixed number of bits;
+- `packing.py`: an order in a fixed number of bits an edge;
 - `symbols.py`: rankings as buckets of places or as moves;
 - `coding.py`: the entropy coder and its frequency tables;
 - `stages.py`: local training of a network, and its layers; `network.py`: all steps of a fit in one
@@ -22,7 +22,7 @@ from e2fl.kernels.coding import count_symbols, frequencies, rans_decode, rans_en
 from e2fl.kernels.coding import read_tables, rounded_counts, write_tables
 from e2fl.kernels.machine_code import Bool, Float32, Int32, Int64, UInt8, UInt16, UInt32, UInt64
 from e2fl.kernels.machine_code import one_process
-from e2fl.kernels.packing import pack_order_of_rank, packed_size, unpack_rank
+from e2fl.kernels.packing import bits_per_edge, pack_order_of_rank, packed_size, unpack_rank
 from e2fl.kernels.sorting import add_rank, footrule, footrules, gather, invert, order_of
 from e2fl.kernels.sorting import order_of_sums, rank_of, rank_of_sums, scatter, scores_from
 from e2fl.kernels.symbols import bucket_symbols, kinds_at, move_symbols, moved_edges

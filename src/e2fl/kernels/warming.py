@@ -30,7 +30,7 @@ def _warm_sorting() -> None:
     sorting.scores_from(_ORDER, scores)
     sorting.footrule(_ORDER, _ORDER)
     sorting.footrules(_ORDER[None], _ORDER[None])
-    packing.unpack_rank(packing.pack_order_of_rank(_ORDER, 2), 3, 2)
+    packing.unpack_rank(packing.pack_order_of_rank(_ORDER), 3)
 
 
 def _warm_symbols() -> None:

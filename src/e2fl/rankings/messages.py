@@ -14,7 +14,7 @@ from e2fl.errors import WireError
 from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rankings.ballots import Ballot, Moves, Reference, decode_mask, encode_mask
-from e2fl.rankings.order import Mask, Ranking, Table, read_table, write_table
+from e2fl.rankings.order import Mask, Ranking, Table, edges_of, read_table, write_table
 from e2fl.wire import Message, mask_size
 
 
@@ -257,11 +257,6 @@ class RankedWeights(AnyInvitation, AnyMasks):
 
     def grouping_bytes(self, model: ModelSpec) -> int:
         return sum(self.lengths[1:])
-
-
-def edges_of(ranking: Ranking) -> dict[str, int]:
-    """Return the number of edges of each layer."""
-    return {layer: rank.size for layer, rank in ranking.items()}
 
 
 def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
