@@ -18,6 +18,7 @@ from e2fl.errors import ConfigError
 from e2fl.kernels.score_step import Rates, ScoreStep
 from e2fl.models import Model, Params, Supernet
 from e2fl.rankings.order import Floats, dropped
+from e2fl.rankings.warming import warm
 from e2fl.torch_streams import TorchStream
 
 # A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
@@ -151,7 +152,7 @@ class AutogradEngine:
         """Compile all loops, or load them from the cache; one process compiles at a time."""
         if not self.model.why_unranked:
             with kernels.one_process():
-                kernels.warm()
+                warm()
 
     def fit_scores(
         self, supernet: Supernet, scores: dict[str, Floats], batches: Iterable[Batch]

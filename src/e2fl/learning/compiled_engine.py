@@ -168,13 +168,11 @@ class CompiledEngine(AutogradEngine):
             first = rows.start + start
             plan.backward(slope(outputs, slice(first, first + len(outputs))).float().numpy())
         gradient = {name: torch.empty(weight.shape) for name, weight in params.items()}
-        plan.take_gradient(_flat(gradient))
+        plan.take(_flat(gradient), "velocity")
         return gradient
 
     def _plan(self, purpose: str, shape: Sequence[int], batch: int) -> Plan:
-        """Return this thread's plan for such batches, reused because allocating its buffers is
-        slow.
-        """
+        """Return this thread's plan for such batches, kept because allocating it is slow."""
         plans: dict[str, Plan] = self._own.__dict__.setdefault("plans", {})
         plan = plans.get(purpose)
         if plan is None or plan.input != tuple(shape) or plan.batch < batch:

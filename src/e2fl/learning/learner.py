@@ -95,8 +95,7 @@ class Learner:
     def fit_scores(
         self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None
     ) -> Ranking:
-        """Train scores, which start in the order of this ranking, and return their ranking
-        (edge-popup).
+        """Train scores from the order of this ranking, and return their ranking (edge-popup).
 
         part: numbers several fits of one client in one round; each has its own order of batches.
         loss: as in `fit`.
@@ -120,8 +119,7 @@ class Learner:
         weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
     ) -> Params:
-        """Train dense weights by SGD, starting from `params`, which are not changed, and return
-        them.
+        """Train dense weights by SGD from `params`, which are not changed, and return them.
 
         toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as
         in Ditto.
@@ -148,8 +146,7 @@ class Learner:
         loss: Loss | None = None,
         scores: bool = False,
     ) -> Schedule:
-        """Return the batches of a client's local epochs, for algorithms with their own training
-        loop; arguments as in `fit` and `fit_scores`.
+        """Return the batches of a fit, for algorithms with their own training loop.
 
         scores: the batches carry the rate of scores, not that of weights.
         """

@@ -163,8 +163,7 @@ class Moves(Coarse):
 
 @dataclass(frozen=True)
 class Boundary(Coarse):
-    """For each edge near the cut between dropped and kept edges: whether it is below, at or above
-    the cut.
+    """Whether each edge near the cut between dropped and kept edges is below, at or above it.
 
     Edges that are further from the cut than `reach` in the reference ranking keep their place
     there.
@@ -197,9 +196,7 @@ class Boundary(Coarse):
 
 
 def ranking_of_mask(mask: Mask) -> Ranking:
-    """Return the ranking with all dropped edges first, then all kept ones, each in the order of
-    edge numbers.
-    """
+    """Return the ranking of all dropped, then all kept edges, both by edge number."""
     ranking: Ranking = {}
     for layer, kept in mask.items():
         above = np.cumsum(kept, dtype=np.int32)

@@ -246,9 +246,7 @@ class SimulatedFederation:
     def _each(
         self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]
     ) -> Iterator[tuple[Item, Result]]:
-        """Do the work for every item and yield results in order, in parallel unless this kind of
-        work is brief.
-        """
+        """Do work for every item, in parallel unless it is brief; yield results in order."""
         todo = list(items)
         spent: list[float] = []
 
