@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,8 +18,10 @@ from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError
 from e2fl.kernels.score_step import Rates, ScoreStep
 from e2fl.models import Model, Params, Supernet
-from e2fl.rankings.order import Floats, dropped
-from e2fl.rankings.warming import warm
+from e2fl.rankings.ballots import BALLOTS, Reference
+from e2fl.rankings.coder import LARGE
+from e2fl.rankings.order import Floats, dropped, rank_of, scores_from
+from e2fl.rankings.votes import elect
 from e2fl.torch_streams import TorchStream
 
 # A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
@@ -237,6 +240,20 @@ class AutogradEngine:
         moved = {name: weight.to(self.device) for name, weight in params.items()}
         with torch.inference_mode():
             return [self.model.outputs(moved, x.to(self.device)).cpu() for x in inputs]
+
+
+@cache
+def warm() -> None:
+    """Use every loop of rankings and scores once, so that it is compiled, or found in the cache."""
+    rank = np.arange(LARGE, dtype=np.int32)  # some loops are only for large layers
+    ranking, reference = {"layer": rank}, Reference({"layer": rank}, {"layer": 2})
+    for kind in BALLOTS.values():
+        kind().decode(kind().encode(ranking, reference), reference)
+    scores = scores_from(elect([ranking])["layer"], rank.astype(np.float32))
+    ScoreStep(scores, scores.copy(), 1).advance(scores.copy(), Rates(*np.zeros(3, np.float32)))
+    rank_of(scores)
+    kernels.footrule(rank, rank)
+    kernels.footrules(rank[None], rank[None])
 
 
 def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
