@@ -85,7 +85,7 @@ def test_two_rounds_equal_those_of_the_package(example):
         ours = elect(our_groups[group] for group in sorted(our_groups))
 
         batches = [
-            (group, [(batch.x, batch.y) for batch in learner._batches(examples, 2, "batches", 0)])
+            (group, [(batch.x, batch.y) for batch in learner.batches(examples, epochs=2)])
             for group, examples in drawn
         ]
         theirs, their_groups = example.federated_round(

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2fl.errors import WireError
+from e2fl.kernels import bits_per_edge
 from e2fl.models import Layer, Model, ModelSpec, Params
 from e2fl.networks import lenet, mlp
-from e2fl.rankings.ballots import bits_per_edge
 from e2fl.rankings.order import Mask, Ranking, invert, mask_layers
 from e2fl.testing.contract import same
 from e2fl.wire import HEADER_LIMIT, Message, Nothing, Weights

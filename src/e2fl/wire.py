@@ -16,11 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e2fl import kernels
 from e2fl.errors import WireError, with_article
 from e2fl.models import Layer, ModelSpec, Params, defect_of_layers
-from e2fl.rankings.ballots import bits_per_edge
-from e2fl.rankings.order import Mask, Ranking
+from e2fl.rankings.order import Mask, Ranking, ranking_size, read_ranking, write_ranking
 
 MAGIC = b"E2FL"
 VERSION = 1
@@ -146,7 +144,7 @@ class _Item:
 def _by_layer(
     name: str,
     kind: type[Any],
-    bits: Callable[[int], int],
+    bits: int,
     write: Callable[[Any, Layer], NDArray[Any]],
     read: Callable[[NDArray[np.uint8], Layer], Any],
     *,
@@ -158,7 +156,7 @@ def _by_layer(
     """
 
     def size_of(layer: Layer) -> int:
-        return (layer.edges * bits(layer.edges) + 7) // 8
+        return (layer.edges * bits + 7) // 8
 
     def read_all(raw: memoryview, model: ModelSpec) -> dict[str, Any]:
         values = {}
@@ -180,11 +178,8 @@ def _by_layer(
     )
 
 
-def _read_rank(raw: NDArray[np.uint8], layer: Layer) -> Any:
-    try:
-        return kernels.unpack_rank(raw, layer.edges, bits_per_edge(layer.edges))
-    except ValueError as error:
-        raise WireError(f"the ranking of layer '{layer.name}' is invalid: {error}") from None
+def _edges(model: ModelSpec) -> dict[str, int]:
+    return {layer.name: layer.edges for layer in model.layers}
 
 
 def _read_mask(raw: NDArray[np.uint8], layer: Layer) -> Any:
@@ -234,18 +229,19 @@ _BYTES = _Item(
         "" if isinstance(value, bytes) else f"is {with_article(type(value))}; it must be bytes"
     ),
 )
-_RANKING = _by_layer(
+_RANKING = _Item(
     "ranking",
-    np.ndarray,
-    bits_per_edge,
-    lambda rank, layer: kernels.pack_order_of_rank(rank, bits_per_edge(layer.edges)),
-    _read_rank,
-    flat=True,
+    one="",
+    many="H",
+    size=lambda model: ranking_size(_edges(model)),
+    write=lambda ranking, model: write_ranking(ranking, _edges(model)),
+    read=lambda raw, model: read_ranking(raw, _edges(model)),
+    defect=lambda value, model: defect_of_layers(value, model.layers, np.ndarray, flat=True),
 )
 _MASK = _by_layer(
     "mask",
     np.ndarray,
-    lambda edges: 1,
+    1,
     lambda mask, layer: np.packbits(mask, bitorder="little"),
     _read_mask,
     flat=True,
@@ -253,7 +249,7 @@ _MASK = _by_layer(
 _WEIGHTS = _by_layer(
     "weights",
     Tensor,
-    lambda edges: 32,
+    32,
     lambda weights, layer: weights.detach().cpu().numpy().astype("<f4", copy=False),
     _read_weights,
     flat=False,

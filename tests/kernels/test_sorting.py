@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from e2fl import kernels
 from e2fl.kernels.score_step import Rates, ScoreStep
+from e2fl.learning.autograd import warm
 from tests.twins import reference
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 3e38]
@@ -71,9 +72,9 @@ def test_permutations_are_inverted_packed_and_given_scores(rank):
     same(kernels.scores_from(rank, rising), reference.scores_from(rank, rising))
     same(kernels.rank_of(kernels.scores_from(rank, rising)), rank)
     bits = (rank.size - 1).bit_length()
-    raw = kernels.pack_order_of_rank(rank, bits)
+    raw = kernels.pack_order_of_rank(rank)
     same(raw, reference.pack_order_of_rank(rank, bits))
-    same(kernels.unpack_rank(raw, rank.size, bits), rank)
+    same(kernels.unpack_rank(raw, rank.size), rank)
 
 
 @given(st.integers(1, 40), st.binary(max_size=40), st.booleans())
@@ -86,9 +87,9 @@ def test_bytes_that_are_no_order_are_refused(count, junk, fit):
         expected = reference.unpack_rank(raw, count, bits)
     except ValueError:
         with pytest.raises(ValueError, match=r"bytes|order|zero"):
-            kernels.unpack_rank(raw, count, bits)
+            kernels.unpack_rank(raw, count)
     else:
-        same(kernels.unpack_rank(raw, count, bits), expected)
+        same(kernels.unpack_rank(raw, count), expected)
 
 
 def test_footrules_worked_by_hand():
@@ -157,6 +158,7 @@ def test_scores_that_are_no_numbers_still_agree_with_the_twin():
 
 
 def test_warming_compiles_the_loops():
-    kernels.warm()
-    for loop in (kernels.invert, kernels.footrules, kernels.move_symbols, kernels.count_symbols):
-        assert loop.signatures
+    warm()
+    loops = [loop for loop in vars(kernels).values() if hasattr(loop, "signatures")]
+    assert len(loops) > 10
+    assert all(loop.signatures for loop in loops)

@@ -83,7 +83,7 @@ def test_the_mask_that_is_trained_is_the_mask_of_the_ranking_that_is_sent():
     scores = learner.engine.fit_scores(
         learner.supernet,
         learner.supernet.scores(learner.supernet.ranking),
-        learner._batches(points((6,)), 6, "batches", 0),
+        learner.batches(points((6,)), epochs=6),
     )
     assert any((score < 0).any() for score in scores.values())
     sent = mask_layers({name: rank_of(score) for name, score in scores.items()}, model.keep)
@@ -108,7 +108,7 @@ def test_training_leaves_what_it_started_from_alone():
 
 def test_the_last_partial_batch_is_kept_and_every_example_seen_once_an_epoch():
     learner = a_learner(Model(mlp((6,), 3, hidden=(8,))), batch_size=16)
-    batches = list(learner._batches(points((6,), 40), 2, "batches", 0))
+    batches = list(learner.batches(points((6,), 40), epochs=2))
     assert [len(batch.y) for batch in batches] == [16, 16, 8] * 2
     seen = torch.cat([batch.x for batch in batches[:3]])
     assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, points((6,), 40).x.tolist()))

@@ -88,9 +88,7 @@ def write_tables(counts: Int64) -> UInt8:
 
 
 def rounded_counts(counts: Int64) -> Int64:
-    """Return counts as a reader of their tables knows them: the middle of the interval that shares
-    what is written.
-    """
+    """Return counts as a reader of their tables knows them: the middle of what is written alike."""
     lengths = _lengths(counts)
     lost = np.maximum(0, lengths - 1 - _further(lengths))
     rounded = (counts >> lost << lost) + (np.left_shift(1, lost) >> 1)
@@ -236,15 +234,12 @@ def _rans_encode(
 
 
 def _most_words(symbols: int) -> int:
-    """Return a number of words that is never exceeded: a symbol takes at most PRECISION bits and a
-    little, below 16.
-    """
+    """Return more words than are ever needed: a symbol takes little more than PRECISION bits."""
     return symbols // 2 + 2
 
 
 def rans_encode(symbols: UInt8, ends: Int64, tables: UInt32) -> bytes:
-    """Encode symbols with the frequencies `tables` [segments, alphabet]; ends: where each segment
-    ends.
+    """Encode symbols with frequencies `tables` [segments, alphabet] for segments with these ends.
 
     Every symbol must have a frequency above zero in its segment.
     """

@@ -8,32 +8,14 @@ gradients of weights.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from e2fl.kernels.machine_code import Float32, Int32, compiled
-from e2fl.kernels.vectors import LANES, WIDE, Emit, vector_code
-
-# Of an example, a channel, a row and a column of an image; and the offset of the first.
-Strides = tuple[int, int, int, int, int]
-
-
-class Geometry(NamedTuple):
-    """The sizes of one convolution.
-
-    Depths are padded to whole vectors, except for the input of the network.
-    """
-
-    height: int  # of the input, with its border
-    width: int
-    depth: int
-    kernel_height: int
-    kernel_width: int
-    outputs: int  # depth of the output
-    pool_height: int = 1  # 1 without a max-pool
-    pool_width: int = 1
-
+from e2fl.kernels import winograd
+from e2fl.kernels.machine_code import Float32, compiled
+from e2fl.kernels.table import Geometry, copy_images, geometry, output_size, strides_of
+from e2fl.kernels.vectors import LANES, WIDE, Emit, floats, int32s, vector_code
 
 # Vectors of outputs that a tile of points computes together: as many as fit the registers.
 _ACROSS = (4, 2, 1) if WIDE else (1,)
@@ -74,9 +56,7 @@ def _list_steps(
 
 
 def _outputs(points: int) -> Any:
-    """Return code for all outputs of some neighbouring points: out[p] = sum over the steps n of
-    a[p, n] * w[n].
-    """
+    """Return code for all outputs of some neighbouring points p: the sum of a[p, n] * w[n]."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         a, w, out, list_a, list_w = arrays
@@ -91,10 +71,8 @@ def _outputs(points: int) -> Any:
                 from_a = emit.index(at_a, emit.wide(emit.scalar(list_a, n)))
                 from_w = emit.index((o, LANES), emit.wide(emit.scalar(list_w, n)))
                 columns = [emit.load(w, emit.index(from_w, LANES * v)) for v in range(vectors)]
-                for p in range(points):
-                    x = emit.spread(emit.scalar(a, emit.index(from_a, (depth, p))))
-                    for v in range(vectors):
-                        emit.set(sums[p][v], emit.fused(x, columns[v], emit.get(sums[p][v])))
+                places = (emit.index(from_a, (depth, p)) for p in range(points))
+                emit.add_products(sums, (emit.spread(emit.scalar(a, at)) for at in places), columns)
             for p in range(points):
                 for v in range(vectors):
                     at = emit.index(at_out, (outputs, p), (o, LANES), LANES * v)
@@ -127,9 +105,7 @@ def row_of_outputs(arrays: Any, at_a: int, at_out: int, size: Geometry, least: n
 
 
 def _emit_outer(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
-    """Add the gradient of one row of the kernel: dw[p] += sum over rows r and columns k of
-    a[r, k, p] * dz[r, k].
-    """
+    """Add the gradient of a row of the kernel: dw[p] += the sum of a[r, k, p] * dz[r, k]."""
     a, dz, dw = arrays
     at_a, a_row, a_column, at_dz, dz_row, dz_column, at_dw, rows, columns, steps = integers
     width = emit.builder.sdiv(dz_column, dz_column.type(LANES))
@@ -145,10 +121,8 @@ def _emit_outer(emit: Emit, arrays: list[Any], integers: list[Any], floats: list
                 from_a = emit.index(at_a, step, (r, a_row), (k, a_column))
                 from_dz = emit.index(at_dz, (o, LANES), (r, dz_row), (k, dz_column))
                 slopes = [emit.load(dz, emit.index(from_dz, LANES * v)) for v in range(vectors)]
-                for p in range(points):
-                    x = emit.spread(emit.scalar(a, emit.index(from_a, p)))
-                    for v in range(vectors):
-                        emit.set(sums[p][v], emit.fused(x, slopes[v], emit.get(sums[p][v])))
+                inputs = (emit.scalar(a, emit.index(from_a, p)) for p in range(points))
+                emit.add_products(sums, map(emit.spread, inputs), slopes)
             for p in range(points):
                 for v in range(vectors):
                     emit.store(emit.get(sums[p][v]), dw, places[p][v])
@@ -158,40 +132,67 @@ _outer = vector_code(_emit_outer)
 
 
 @compiled
-def forward(
-    a: Float32,
-    w: Float32,
-    lists: tuple[Int32, Int32],
-    size: Geometry,
-    relu: bool,
-    out: Float32,
-    border: tuple[int, int],
-    batch: int,
-) -> None:
-    """Convolve into an image with its own border, which is not written.
-
-    lists: buffers for the steps of a kernel's window, with room for one vector more.
-    """
-    least = np.float32(0 if relu else -np.inf)
-    height, width = size.height - size.kernel_height + 1, size.width - size.kernel_width + 1
-    above, beside = border
-    pitch = (width + 2 * beside) * size.outputs
-    arrays = (a, w, out, lists[0], lists[1])
+def forward(stage: Any, after: Any, batch: int) -> None:
+    """Run a convolution and its ReLU into the border of the next stage's inputs."""
+    size, least = geometry(stage), np.float32(0 if stage.relu else -np.inf)
+    x, out = floats(stage.x), floats(stage.out) if after.linear else floats(after.x)
+    arrays = (x, floats(stage.w), out, int32s(stage.list_a), int32s(stage.list_w))
+    height, width = output_size(size)
+    tall, pitch = height + 2 * after.above, (width + 2 * after.beside) * size.outputs
     for b in range(batch):
-        for y in range(height):
-            at_a = (b * size.height + y) * size.width * size.depth
-            at_out = (b * (height + 2 * above) + y + above) * pitch + beside * size.outputs
-            row_of_outputs(arrays, at_a, at_out, size, least)
+        at_out = (b * tall + after.above) * pitch + after.beside * size.outputs
+        if stage.winograd:
+            winograd.image(stage, b, out, at_out, pitch)
+        else:
+            at_a = b * size.height * size.width * size.depth
+            _image(arrays, at_a, at_out, pitch, size, least)
+    if after.linear:
+        strides = (height * pitch, 1, pitch, size.outputs, 0)
+        sizes = (batch, height, width, stage.channels)
+        copy_images(out, strides, floats(after.x), strides_of(after), sizes, out, False)
 
 
 @compiled
-def backward_weights(a: Float32, dz: Float32, dw: Float32, size: Geometry, batch: int) -> None:
-    """Compute the gradient of the weights, given the gradient of the outputs.
+def _image(
+    arrays: Any, at_a: int, at_out: int, pitch: int, size: Geometry, least: np.float32
+) -> None:
+    """Compute the outputs of one image, in rows of a length `pitch`, as `row_of_outputs` does."""
+    for y in range(size.height - size.kernel_height + 1):
+        start = at_a + y * size.width * size.depth
+        row_of_outputs(arrays, start, at_out + y * pitch, size, least)
 
-    dz: [batch, height, width, outputs] with a zero border of a kernel's size less one.
-    dw: [kernel_height, kernel_width * depth, outputs].
-    """
-    height, width = size.height - size.kernel_height + 1, size.width - size.kernel_width + 1
+
+@compiled
+def backward(stage: Any, after: Any, batch: int) -> None:
+    """Compute the gradients of the weights and, unless the stage is the first, of the inputs."""
+    size = geometry(stage)
+    height, width = output_size(size)
+    # The gradient of the outputs gets a zero border of a kernel's size less one.
+    above, beside = size.kernel_height - 1, size.kernel_width - 1
+    tall, wide = height + 2 * above, width + 2 * beside
+    line, dz = wide * size.outputs, floats(stage.dz)
+    strides = (tall * line, 1, line, size.outputs, above * line + beside * size.outputs)
+    sizes, relu = (batch, height, width, stage.channels), stage.relu != 0
+    outputs, slopes, from_strides = floats(after.x), floats(after.dx), strides_of(after)
+    copy_images(slopes, from_strides, dz, strides, sizes, outputs, relu)
+    _weights(floats(stage.x), dz, floats(stage.dw), size, batch)
+    if stage.first:
+        return
+    # The gradient of the inputs, border included, is a convolution of dz with the kernel rotated by
+    # 180 degrees.
+    kernel = (size.kernel_height, size.kernel_width)
+    turn = Geometry(tall, wide, size.outputs, *kernel, size.depth, 1, 1)
+    arrays = (dz, floats(stage.w_back), floats(stage.dx))
+    lists, pitch = (int32s(stage.turn_a), int32s(stage.turn_w)), size.width * size.depth
+    for b in range(batch):
+        at = (b * tall * line, b * size.height * pitch)
+        _image((*arrays, *lists), *at, pitch, turn, np.float32(-np.inf))
+
+
+@compiled
+def _weights(a: Float32, dz: Float32, dw: Float32, size: Geometry, batch: int) -> None:
+    """Compute the gradient of the weights [kernel_height, kernel_width * depth, outputs]."""
+    height, width = output_size(size)
     tall, wide = height + 2 * (size.kernel_height - 1), width + 2 * (size.kernel_width - 1)
     line, steps = size.width * size.depth, size.kernel_width * size.depth
     dw[:] = np.float32(0)
@@ -203,37 +204,3 @@ def backward_weights(a: Float32, dz: Float32, dw: Float32, size: Geometry, batch
             slopes = (at_dz, wide * size.outputs, size.outputs)
             at_dw = ky * steps * size.outputs
             _outer(arrays, (inputs, slopes, at_dw, height, width, steps), ())
-
-
-@compiled
-def copy_slopes(
-    x: Float32,
-    dx: Float32,
-    from_strides: Strides,
-    target: Float32,
-    to_strides: Strides,
-    inner: tuple[int, int, int],
-    relu: bool,
-    batch: int,
-) -> None:
-    """Copy images dx of a size `inner` to another layout; after a ReLU, zero where its output x is
-    zero.
-    """
-    height, width, depth = inner
-    by_example, by_channel, by_row, by_column, first = from_strides
-    to_example, to_channel, to_row, to_column, to_first = to_strides
-    for b in range(batch):
-        for y in range(height):
-            at = first + b * by_example + y * by_row
-            to = to_first + b * to_example + y * to_row
-            if by_channel == 1 and to_channel == 1 and by_column == to_column:
-                values, slopes = x[at : at + width * by_column], dx[at : at + width * by_column]
-                out = target[to : to + width * by_column]
-                for i in range(width * by_column):
-                    out[i] = slopes[i] if not relu or values[i] > 0 else np.float32(0)
-                continue
-            for i in range(width):
-                for c in range(depth):
-                    source = at + i * by_column + c * by_channel
-                    slope = dx[source] if not relu or x[source] > 0 else np.float32(0)
-                    target[to + i * to_column + c * to_channel] = slope

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from e2fl.kernels.machine_code import Float32, Int64, UInt16, compiled
-from e2fl.kernels.vectors import LANES, WIDE, Emit, vector_code
+from e2fl.kernels.score_step import Rates, clear_dropped, locate, pack_kept
+from e2fl.kernels.vectors import LANES, WIDE, Emit, floats, int32s, uint16s, uint32s, vector_code
 
 # Vectors of a row per block: the inputs of a tile of examples stay in the L1 and L2 caches.
 _FORWARD = 128
@@ -49,19 +50,17 @@ def _emit_dot(emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers) ->
     for b, examples in emit.tiles(0, batch, _DOT_EXAMPLES, 1):
         for row, some in emit.tiles(0, rows, _DOT_ROWS, 1):
             first_x, first_w = emit.index(at_x, (b, size)), emit.index(at_w, (row, length))
-            sums = [[emit.variable(emit.zero) for _ in range(examples)] for _ in range(some)]
+            sums = [[emit.variable(emit.zero) for _ in range(some)] for _ in range(examples)]
             with emit.loop(0, count) as j:
                 column = emit.index((j, LANES))
                 places = [emit.index(first_w, (length, r), column) for r in range(some)]
                 loaded = [emit.load(weights, place) for place in places]
-                for n in range(examples):
-                    inputs = emit.load(x, emit.index(first_x, (size, n), column))
-                    for r in range(some):
-                        emit.set(sums[r][n], emit.fused(inputs, loaded[r], emit.get(sums[r][n])))
+                at_inputs = (emit.index(first_x, (size, n), column) for n in range(examples))
+                emit.add_products(sums, (emit.load(x, at) for at in at_inputs), loaded)
             for n in range(examples):
                 for r in range(some):
                     at = emit.index(at_y, (b, pitch), row, (pitch, n), r)
-                    total = emit.total(emit.get(sums[r][n]))
+                    total = emit.total(emit.get(sums[n][r]))
                     place = emit.builder.gep(y, [at])
                     emit.set(place, emit.builder.fadd(emit.get(place), total))
 
@@ -82,22 +81,11 @@ _dot, _expand = vector_code(_emit_dot), vector_code(_emit_expand)
 
 
 @compiled
-def forward(
-    x: Float32,
-    weights: Float32,
-    masked: Masked | None,
-    magnitude: np.float32,
-    y: Float32,
-    batch: int,
-    sizes: tuple[int, int, int],
-) -> None:
-    """Compute y[b, o] = sum of x[b, i] * weights[o, i], all flat.
-
-    masked: edges of one magnitude in place of the weights.
-    sizes: length of a row of x and of weights, a multiple of sixteen; outputs; length of a row of
-    y.
-    """
-    inputs, outputs, pitch = sizes
+def forward(stage: Any, batch: int) -> None:
+    """Compute y[b, o] = sum of x[b, i] * weights[o, i]."""
+    x, y, scratch = floats(stage.x), floats(stage.y), floats(stage.scratch)
+    masked = (uint16s(stage.kept), uint16s(stage.signs), scratch)
+    inputs, outputs, pitch = stage.by_example, stage.outputs, stage.pitch
     words = inputs // LANES
     y[: batch * pitch] = np.float32(0)
     for start in range(0, words, _FORWARD):
@@ -105,56 +93,33 @@ def forward(
         for top in range(0, outputs, _DOT_BLOCK):
             rows = min(_DOT_BLOCK, outputs - top)
             first = top * words + start
-            if masked is None:
-                place = (batch, inputs, start * LANES, rows, first * LANES, inputs)
-                _dot((x, y, weights), (place, top, pitch, count), ())
-            else:
-                _expand(masked, (first, words, rows, count), (magnitude,))
-                place = (batch, inputs, start * LANES, rows, 0, count * LANES)
-                _dot((x, y, masked[2]), (place, top, pitch, count), ())
+            weights, at, length = floats(stage.values), first * LANES, inputs
+            if stage.scored:
+                _expand(masked, (first, words, rows, count), (stage.magnitude,))
+                weights, at, length = scratch, 0, count * LANES
+            place = (batch, inputs, start * LANES, rows, at, length)
+            _dot((x, y, weights), (place, top, pitch, count), ())
 
 
 @compiled
-def pass_on(y: Float32, x: Float32, batch: int, sizes: tuple[int, int, int], relu: bool) -> None:
-    """Copy a layer's outputs to the next layer's inputs, through a ReLU if there is one.
-
-    sizes: outputs, length of a row of y, length of a row of x.
-    """
-    outputs, pitch, stride = sizes
-    least = np.float32(0 if relu else -np.inf)
+def pass_on(stage: Any, after: Any, batch: int) -> None:
+    """Copy a layer's outputs to the next layer's inputs, through a ReLU if there is one."""
+    y, x, outputs = floats(stage.y), floats(after.x), stage.outputs
+    least = np.float32(0 if stage.relu else -np.inf)
     for b in range(batch):
+        at, to = b * stage.pitch, b * after.by_example
         # Slices, because the compiler vectorises a loop only over indices that it knows to be in
         # range.
-        values, out = y[b * pitch : b * pitch + outputs], x[b * stride : b * stride + outputs]
+        values, out = y[at : at + outputs], x[to : to + outputs]
         for o in range(outputs):
             value = values[o]
             out[o] = least if value < least else value
 
 
 @compiled
-def pass_back(
-    x: Float32, dx: Float32, delta: Float32, batch: int, sizes: tuple[int, int, int], relu: bool
-) -> None:
-    """Copy the gradient of the next layer's inputs to that of this layer's outputs.
-
-    Sizes as in `pass_on`.
-    """
-    outputs, pitch, stride = sizes
-    for b in range(batch):
-        values, slopes = x[b * stride : b * stride + outputs], dx[b * stride : b * stride + outputs]
-        out = delta[b * pitch : b * pitch + outputs]
-        for o in range(outputs):
-            slope = slopes[o]
-            out[o] = slope if not relu or values[o] > 0 else np.float32(0)
-
-
-@compiled
-def loss_gradient(
-    y: Float32, labels: Int64, weights: Float32, delta: Float32, outputs: int, pitch: int
-) -> float:
-    """Write the gradient of the mean cross-entropy at the logits, and return the mean; weights: of
-    each example.
-    """
+def loss_gradient(stage: Any, labels: Int64, weights: Float32) -> float:
+    """Write the gradient of the weighted mean cross-entropy at the logits; return the mean."""
+    y, delta, outputs, pitch = floats(stage.y), floats(stage.delta), stage.outputs, stage.pitch
     batch = labels.size
     mean = 0.0
     for b in range(batch):
@@ -307,11 +272,9 @@ def _emit_slopes(emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers)
             with emit.loop(0, rows) as r:
                 at = emit.index(at_w, (length, r), (j, LANES))
                 loaded = [emit.load(weights, emit.index(at, LANES * v)) for v in range(vectors)]
-                for n in range(examples):
-                    place = emit.index((emit.index(b, n), pitch), row, r)
-                    d = emit.spread(emit.scalar(delta, place))
-                    for v in range(vectors):
-                        emit.set(sums[n][v], emit.fused(d, loaded[v], emit.get(sums[n][v])))
+                at_delta = (emit.index((emit.index(b, n), pitch), row, r) for n in range(examples))
+                slopes = (emit.spread(emit.scalar(delta, place)) for place in at_delta)
+                emit.add_products(sums, slopes, loaded)
             for n in range(examples):
                 for v in range(vectors):
                     emit.store(emit.get(sums[n][v]), dx, places[n][v])
@@ -321,28 +284,50 @@ _single_pass, _tiles, _slopes = _steps(back=True), _steps(back=False), vector_co
 
 
 @compiled
-def backward(
-    x: Float32,
-    dx: Float32,
-    delta: Float32,
+def backward(stage: Any, limits: Any, batch: int, rates: Rates) -> None:
+    """Take one step on the edges, and compute the gradient of the inputs at the weights before it.
+
+    limits: a row of LIMITS.
+    """
+    values, velocity = floats(stage.values), floats(stage.velocity)
+    rate, momentum, decay = rates
+    if not stage.scored:
+        edges_of = (values, velocity, floats(stage.anchor))
+        _descend(stage, edges_of, None, 0, batch, (rate, momentum, decay, stage.proximal))
+        return
+    kept, signs, window = uint16s(stage.kept), uint16s(stage.signs), int32s(stage.window)
+    edges, masked = (values, velocity, kept, signs, window), (kept, signs, floats(stage.scratch))
+    ends = (limits[0].low, limits[0].high)
+    constants = (stage.magnitude, rate, momentum, decay, *ends)
+    below, listed = _descend(stage, edges, masked, window.size - LANES, batch, constants)
+    bits = values.view(np.uint32)
+    if locate(limits, bits, window, uint32s(stage.keys), below, listed):
+        clear_dropped(limits, bits, window[:listed], kept)
+    else:
+        pack_kept(limits, bits, kept)
+
+
+@compiled
+def _descend(
+    stage: Any,
     edges: tuple[Any, ...],
     masked: Masked | None,
     room: int,
-    sizes: tuple[int, int, int, int, bool],
+    batch: int,
     rates: tuple[np.float32, ...],
 ) -> tuple[int, int]:
-    """Take one step on the edges, and compute the gradient of the inputs at the weights before it.
+    """Take one step on the edges, and compute the gradient of the inputs unless they are data.
 
     edges: weights, velocity, and the anchor of the proximal term; or scores, velocity, bits of the
     edges kept, sign bits, and the list of a window with space for `room` edges and a vector.
-    sizes: batch, inputs (a multiple of sixteen), outputs, length of a row of delta, dx or not.
     rates: learning rate, momentum, weight decay, strength of the proximal term; or the magnitude of
     the weights, the three rates, and the ends of the window.
 
     With scores, sets the bit of every edge not below the window, and returns how many edges are
     below it and how many are listed: more than `room` if there was no space for all.
     """
-    batch, inputs, outputs, pitch, wanted = sizes
+    x, dx, delta = floats(stage.x), floats(stage.dx), floats(stage.delta)
+    inputs, outputs, pitch, wanted = stage.by_example, stage.outputs, stage.pitch, not stage.first
     words = inputs // LANES
     below = listed = 0
     arrays = (x, dx, delta, edges)

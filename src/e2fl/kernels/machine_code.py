@@ -68,9 +68,7 @@ FOLDER = _cache_folder(DIGEST)  # of compiled code; None: it is compiled in ever
 
 
 class ContentLocator(_CacheLocator):
-    """Finds compiled code by the contents of the sources, wherever they lie and whenever they were
-    written.
-    """
+    """Finds compiled code by what the sources contain, wherever and whenever written."""
 
     def __init__(self, line: int):
         self.line = line
@@ -112,9 +110,7 @@ def one_process() -> Iterator[None]:
 
 
 class _Scratch(threading.local):
-    """Memory that a thread keeps between sorts: touching fresh pages costs more than the sort
-    itself.
-    """
+    """Memory that a thread keeps between sorts: touching fresh pages takes longer than a sort."""
 
     def __init__(self) -> None:
         self.words: UInt64 = np.empty(0, np.uint64)

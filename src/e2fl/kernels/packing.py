@@ -1,4 +1,4 @@
-"""Integers packed in a fixed number of bits.
+"""The order of edges, each edge number in a fixed number of bits.
 
 Field i takes bits i*bits to (i+1)*bits of the raw bytes, lowest bit of the lowest byte first.
 """
@@ -11,9 +11,14 @@ from e2fl.kernels.machine_code import Int32, UInt8, UInt64, compiled
 from e2fl.kernels.sorting import invert
 
 
-def packed_size(count: int, bits: int) -> int:
-    """Return the number of bytes that `count` fields of `bits` bits take."""
-    return -(-count * bits // 8)
+def bits_per_edge(edges: int) -> int:
+    """Return the bits that number the edges of one layer: ceil(log2 edges)."""
+    return (edges - 1).bit_length()
+
+
+def packed_size(edges: int) -> int:
+    """Return the number of bytes that the order of these edges takes."""
+    return -(-edges * bits_per_edge(edges) // 8)
 
 
 @compiled
@@ -36,14 +41,13 @@ def _pack(values: Int32, bits: int, words: UInt64) -> None:
         words[at] = word
 
 
-def pack_order_of_rank(rank: Int32, bits: int) -> UInt8:
-    """Pack the order of a rank, `bits` bits an edge (0 to 31); unused bits of the last byte are
-    zero.
-    """
+def pack_order_of_rank(rank: Int32) -> UInt8:
+    """Pack the order of a rank; unused bits of the last byte are zero."""
+    bits = bits_per_edge(rank.size)
     words = np.zeros(-(-rank.size * bits // 64), np.uint64)
     if bits:
         _pack(invert(rank), bits, words)
-    return words.view(np.uint8)[: packed_size(rank.size, bits)]
+    return words.view(np.uint8)[: packed_size(rank.size)]
 
 
 @compiled
@@ -67,19 +71,19 @@ def _unpack_rank(words: UInt64, bits: int, rank: Int32) -> bool:
     return missing == 0
 
 
-def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
+def unpack_rank(raw: UInt8, edges: int) -> Int32:
     """Unpack an order and return its rank.
 
     Raises ValueError unless the bytes are what `pack_order_of_rank` writes for some rank.
     """
-    size = packed_size(count, bits)
+    bits, size = bits_per_edge(edges), packed_size(edges)
     if raw.size != size:
-        raise ValueError(f"{count} fields of {bits} bits take {size} bytes, not {raw.size}")
-    if (used := count * bits % 8) and int(raw[-1]) >> used:
+        raise ValueError(f"an order of {edges} edges takes {size} bytes, not {raw.size}")
+    if (used := edges * bits % 8) and int(raw[-1]) >> used:
         raise ValueError(f"the unused last {8 - used} bits are not zero")
     words = np.zeros(size // 8 + 2, np.uint64)  # a spare word, so that no field is out of bounds
     words.view(np.uint8)[:size] = raw
-    rank = np.empty(count, np.int32)
+    rank = np.empty(edges, np.int32)
     if not _unpack_rank(words, bits, rank):
-        raise ValueError(f"not an order of {count} edges: an edge is out of range or repeated")
+        raise ValueError(f"not an order of {edges} edges: an edge is out of range or repeated")
     return rank

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from e2fl.kernels import winograd
-from e2fl.kernels.convolution import Geometry, Strides, row_of_outputs
+from e2fl.kernels.convolution import row_of_outputs
 from e2fl.kernels.machine_code import Float32, Int32, compiled
-from e2fl.kernels.vectors import LANES, WIDE, Emit, vector_code
+from e2fl.kernels.table import Geometry, Strides, geometry, output_size, strides_of
+from e2fl.kernels.vectors import LANES, WIDE, Emit, floats, int32s, vector_code
 
 _NEAR = 6144  # floats: with as many of the gradient, they fill the L1 cache of most machines
 
 
 def _choose_largest(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
-    """Emit code for one window of a max-pool: its largest output, and where the kernel's window of
-    that output begins.
+    """Emit code for a window: its largest output, and where that output's own window begins.
 
     The place is -1 if the largest output is not above `least`: then no gradient passes.
     """
@@ -51,9 +51,7 @@ _largest = vector_code(_choose_largest)
 
 
 def _turn_block(*, integers_too: bool) -> Any:
-    """Return code that transposes channels last to channels first, for up to sixteen pixels of as
-    many channels.
-    """
+    """Return code that turns sixteen channels of at most sixteen pixels from last to first."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         source, target = arrays
@@ -106,89 +104,46 @@ def _hand_over(
 
 
 @compiled
-def forward(
-    a: Float32,
-    w: Float32,
-    lists: tuple[Int32, Int32],
-    size: Geometry,
-    relu: bool,
-    where: Int32,
-    rows: Float32,
-    chosen: tuple[Float32, Int32],
-    channels: int,
-    out: Float32,
-    strides: Strides,
-    batch: int,
-) -> None:
-    """Convolve and pool, a row of windows at a time.
+def forward(stage: Any, after: Any, batch: int) -> None:
+    """Run a convolution, its ReLU and its pool, a row of windows at a time.
 
-    lists: as in `convolution.forward`.
-    where: [batch, pooled height, outputs, pooled width in whole vectors]: the offset in its image
-    of the kernel's window that gave the output; -1 without a gradient.
-    rows, chosen: buffers for the outputs of one row of windows, and for the selected ones and their
-    places.
-    channels: outputs without padding.
+    Of the stage's buffers, `where` [batch, pooled height, outputs, pooled width in whole vectors]
+    gets the offset in its image of the kernel's window that gave the output; -1 without a gradient.
     """
-    least = np.float32(0 if relu else -np.inf)
-    width = size.width - size.kernel_width + 1
-    pooled_height = (size.height - size.kernel_height + 1) // size.pool_height
-    pooled_width = width // size.pool_width
-    line, outputs = size.width * size.depth, size.outputs
-    span = -(-pooled_width // LANES) * LANES
-    arrays, selection = (a, w, rows, lists[0], lists[1]), (rows, chosen[0], chosen[1])
-    sizes = (pooled_width, outputs, channels)
+    size, strides = geometry(stage), strides_of(after)
+    least, lowest = np.float32(0 if stage.relu else -np.inf), np.float32(-np.inf)
+    out, where, rows = floats(after.x), int32s(stage.where), floats(stage.rows)
+    arrays = (floats(stage.x), floats(stage.w), rows, int32s(stage.list_a), int32s(stage.list_w))
+    chosen = (floats(stage.best), int32s(stage.place))
+    _, width = output_size(size)
+    pooled_height, pooled_width = pooled_size(size)
+    line, outputs, pitch = size.width * size.depth, size.outputs, width * size.outputs
+    span, pool = -(-pooled_width // LANES) * LANES, (size.pool_height, size.pool_width)
     for b in range(batch):
+        if stage.winograd:
+            winograd.image(stage, b, out, 0, 0)
         for py in range(pooled_height):
-            top = py * size.pool_height
-            for y in range(size.pool_height):
-                at_a = (b * size.height + top + y) * line
-                row_of_outputs(arrays, at_a, y * width * outputs, size, np.float32(-np.inf))
-            for px in range(pooled_width):
-                left = px * size.pool_width
-                window = (left * outputs, width * outputs, outputs)
-                pool = (size.pool_height, size.pool_width)
-                origin = (top * line + left * size.depth, line, size.depth)
-                _largest(selection, (window, pool, origin, px * outputs), (least,))
+            at = 0
+            if stage.winograd:
+                at = py * pooled_width * outputs
+            else:
+                top = py * size.pool_height
+                for y in range(size.pool_height):
+                    at_a = (b * size.height + top + y) * line
+                    row_of_outputs(arrays, at_a, y * pitch, size, lowest)
+                for px in range(pooled_width):
+                    left = px * size.pool_width
+                    window = (left * outputs, pitch, outputs)
+                    origin = (top * line + left * size.depth, line, size.depth)
+                    _largest((rows, *chosen), (window, pool, origin, px * outputs), (least,))
             to = strides[4] + b * strides[0] + py * strides[2]
             to_where = (b * pooled_height + py) * outputs * span
-            _hand_over(chosen, 0, sizes, out, to, strides, where, to_where)
-
-
-@compiled
-def forward_winograd(
-    a: Float32,
-    transforms: tuple[Float32, Float32, Float32],
-    size: Geometry,
-    relu: bool,
-    where: Int32,
-    chosen: tuple[Float32, Int32],
-    channels: int,
-    out: Float32,
-    strides: Strides,
-    batch: int,
-) -> None:
-    """Convolve and pool, an image at a time; arguments as in `forward`.
-
-    transforms: the transformed kernels, and buffers as in `winograd.forward`.
-    """
-    least = np.float32(0 if relu else -np.inf)
-    pooled_height, pooled_width = (size.height - 2) // 2, (size.width - 2) // 2
-    span = -(-pooled_width // LANES) * LANES
-    sizes = (pooled_width, size.outputs, channels)
-    for b in range(batch):
-        at_a = b * size.height * size.width * size.depth
-        winograd.pooled_image((a, *transforms), at_a, size, least, chosen)
-        for py in range(pooled_height):
-            to = strides[4] + b * strides[0] + py * strides[2]
-            to_where = (b * pooled_height + py) * size.outputs * span
-            at = py * pooled_width * size.outputs
+            sizes = (pooled_width, outputs, stage.channels)
             _hand_over(chosen, at, sizes, out, to, strides, where, to_where)
 
 
 def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
-    """Emit code that lists the outputs of a row whose places are in a range: their places and their
-    gradients.
-    """
+    """Emit code that lists places and gradients of the outputs of a row with a place in a range."""
     build = emit.builder
     where, gradient, places, deltas = arrays
     at_where, at_gradient, span, low, high, before = integers
@@ -213,9 +168,7 @@ _MANY = 6  # vectors together; another number would add to the inputs' gradient 
 
 
 def _run(*, weights: bool, inputs: bool) -> Any:
-    """Return code for some rows of the kernel, over a list of outputs: dw += d * a if `weights`, da
-    += d * w if `inputs`.
-    """
+    """Return code for rows of the kernel: dw += d * a if `weights`, da += d * w if `inputs`."""
 
     tall = 1 if weights and inputs else 3
 
@@ -249,10 +202,15 @@ _run_weights, _run_inputs = _run(weights=True, inputs=False), _run(weights=False
 
 
 @compiled
+def pooled_size(size: Geometry) -> tuple[int, int]:
+    """Return the height and width of the pool's outputs."""
+    height, width = output_size(size)
+    return height // size.pool_height, width // size.pool_width
+
+
+@compiled
 def rows_at_once(size: Geometry, passes: int = 1) -> int:
-    """Return how many rows of pool windows to process together, so that their inputs, with their
-    gradient or in a pass of their own, stay in the L1 cache.
-    """
+    """Return how many rows of windows to process together: their inputs stay in the L1 cache."""
     lines = passes * _NEAR // (size.width * size.depth)
     return max(1, (lines - size.kernel_height + 1) // size.pool_height)
 
@@ -261,68 +219,41 @@ _WEIGHTS, _INPUTS, _BOTH = 1, 2, 3  # what a pass computes the gradient of
 
 
 @compiled
-def backward(
-    a: Float32,
-    da: Float32,
-    w: Float32,
-    dw: Float32,
-    where: Int32,
-    places: Int32,
-    deltas: Float32,
-    buffer: Float32,
-    size: Geometry,
-    channels: int,
-    back: bool,
-    gradient: Float32,
-    strides: Strides,
-    batch: int,
-) -> None:
-    """Compute the gradients of the weights and, if `back`, of the inputs, given the gradient of the
-    pool's output.
-
-    w, dw: [outputs, kernel_height, kernel_width * depth in whole vectors].
-    places, deltas: buffers for the outputs of `rows_at_once(size, 2)` rows.
-    buffer: for the gradients of a row, if they are not contiguous.
+def backward(stage: Any, after: Any, batch: int) -> None:
+    """Compute the gradients of the weights [outputs, kernel_height, kernel_width * depth in whole
+    vectors] and, unless the stage is the first, of the inputs.
     """
-    dw[:] = np.float32(0)
-    if back:
-        da[: batch * size.height * size.width * size.depth] = np.float32(0)
-    arrays, slopes = (a, da, w, dw, places, deltas), (where, gradient, buffer)
+    floats(stage.dw)[:] = np.float32(0)
+    if not stage.first:
+        floats(stage.dx)[: batch * stage.height * stage.width * stage.depth] = np.float32(0)
     # Rows of a kernel that takes several tiles take turns, so that the order stays the same.
-    vectors = -(-size.kernel_width * size.depth // LANES)
+    vectors = -(-stage.kernel_width * stage.depth // LANES)
     apart = WIDE and vectors in (1, _MANY)
-    if not back or apart:
-        _sweep(arrays, slopes, size, channels, strides, batch, _WEIGHTS)
-    if back:
-        _sweep(arrays, slopes, size, channels, strides, batch, _INPUTS if apart else _BOTH)
+    if stage.first or apart:
+        _sweep(stage, after, batch, _WEIGHTS)
+    if not stage.first:
+        _sweep(stage, after, batch, _INPUTS if apart else _BOTH)
 
 
 @compiled
-def _sweep(
-    arrays: Any,
-    slopes: tuple[Int32, Float32, Float32],
-    size: Geometry,
-    channels: int,
-    strides: Strides,
-    batch: int,
-    what: int,
-) -> None:
-    """Make one pass over the outputs with a gradient; arguments as in `backward`."""
-    pooled_height = (size.height - size.kernel_height + 1) // size.pool_height
-    pooled_width = (size.width - size.kernel_width + 1) // size.pool_width
+def _sweep(stage: Any, after: Any, batch: int, what: int) -> None:
+    """Make one pass over the outputs with a gradient."""
+    size = geometry(stage)
+    gradient, buffer, where = floats(after.dx), floats(stage.line), int32s(stage.where)
+    lists = (int32s(stage.places), floats(stage.deltas))
+    arrays = (floats(stage.x), floats(stage.dx), floats(stage.w_back), floats(stage.dw), *lists)
+    pooled_height, pooled_width = pooled_size(size)
     span = -(-pooled_width // LANES) * LANES
     length = -(-size.kernel_width * size.depth // LANES) * LANES
-    by_example, by_channel, by_row, by_column, first = strides
+    by_example, by_channel, by_row, by_column, first = strides_of(after)
+    slopes = gradient if by_column == 1 else buffer
     line = size.width * size.depth
     image = size.height * line
     strip = rows_at_once(size, 2 if what == _WEIGHTS else 1)
-    where, gradient, buffer = slopes
-    # Built outside the loops, because building a tuple counts references to each of its arrays.
-    direct, gathered = (where, gradient, *arrays[4:]), (where, buffer, *arrays[4:])
     for b in range(batch):
         for top in range(0, pooled_height, strip):
             stop = min(top + strip, pooled_height)
-            for o in range(channels):
+            for o in range(stage.channels):
                 count = 0
                 for row in range(top, stop):
                     # All rows of a kernel together: lower windows first, as with one row at a time.
@@ -337,12 +268,9 @@ def _sweep(
                         if what == _INPUTS:
                             low = ((py + 1) * size.pool_height - 1 - y) * line
                             high = low + line
-                        if by_column == 1:
-                            window = (at_where, at, span, low, high, count)
-                            count, _ = _picked(direct, window, ())
-                        else:
-                            window = (at_where, 0, span, low, high, count)
-                            count, _ = _picked(gathered, window, ())
+                        begin = at if by_column == 1 else 0
+                        window = (at_where, begin, span, low, high, count)
+                        count, _ = _picked((where, slopes, *lists), window, ())
                 if count == 0:
                     continue
                 at_w = o * size.kernel_height * length

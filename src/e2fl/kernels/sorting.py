@@ -145,9 +145,7 @@ def _group(pairs: UInt64, spare: UInt64, down: int, ends: Int64) -> int:
 
 @compiled
 def _bounds(pairs: UInt64, shift: int) -> tuple[np.uint64, int]:
-    """Return the smallest key, shifted as in a pair, and the bit length of the largest key minus
-    the smallest.
-    """
+    """Return the smallest key, shifted as in a pair, and the bit length of the range of keys."""
     least = most = pairs[0]
     for i in range(pairs.size):
         least = min(least, pairs[i])
@@ -315,9 +313,7 @@ def first_kept(bits: UInt32, dropped: int, keys: UInt32, spare: UInt32) -> tuple
 
 @compiled
 def _block(edges: int) -> int:
-    """Return how many differences of ranks to sum at a time: what fits the L1 cache and cannot
-    overflow 32 bits.
-    """
+    """Return how many differences to sum at a time: they fit the L1 cache, their sum 32 bits."""
     return max(1, min(2048, (1 << 32) // max(1, edges)))
 
 
@@ -341,9 +337,7 @@ def footrule(a: Int32, b: Int32) -> int:
 
 @compiled
 def footrules(ranks: Int32, centroids: Int32) -> Int64:
-    """Return the footrule of each rank to each centroid: [clients, edges] and [groups, edges] to
-    [clients, groups].
-    """
+    """Return [clients, groups]: the footrule of each row of `ranks` to each row of `centroids`."""
     out = np.zeros((ranks.shape[0], centroids.shape[0]), np.int64)
     block = _block(ranks.shape[1])
     # All rows of one block of edges before the next block: the centroids' block stays in the cache.

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from e2fl.errors import DataError
 from e2fl.kernels import linear, network, pooling, winograd
-from e2fl.kernels.convolution import Geometry
 from e2fl.kernels.machine_code import Float32, Int32, Int64, UInt16
 from e2fl.kernels.score_step import LIMITS, Rates, ScoreStep, Threshold, pack_kept
+from e2fl.kernels.table import STAGE, Geometry
 from e2fl.kernels.vectors import LANES, aligned, padded, row_length
 
 
@@ -66,39 +66,36 @@ def frozen(weights: Float32) -> Frozen | None:
 class _Stage:
     """A row of the table, which knows buffers by their address, and the arrays behind it."""
 
-    def __init__(self, table: Any, number: int, **values: Any):
-        self.table, self.number = table, number
+    def __init__(self, row: Any, limits: Any):
+        self.row, self.limits = row, limits
         self._arrays: dict[str, Any] = {}
-        self.put(**values)
 
     def put(self, **values: Any) -> None:
         """Write numbers and buffers into the row, and keep the buffers alive."""
-        network.put(self.table.stages[self.number], **values)
-        self._arrays |= {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                self._arrays[name] = value
+                self.row[name] = value.ctypes.data, value.size
+            else:
+                self.row[name] = value
+
+    def edges(self, name: str) -> Float32:
+        """Return the buffer of this name, without its padding."""
+        return np.asarray(self._arrays[name])
 
     def put_threshold(self, threshold: Threshold) -> None:
         """Hand over the threshold of scores."""
-        self.table.limits[self.number] = threshold.limits[0]
+        self.limits[:] = threshold.limits
         self.put(scored=True, window=threshold.window, keys=threshold.keys)
-
-
-class Table(NamedTuple):
-    """What the loops of `network.py` read: the rows of all stages, and their thresholds."""
-
-    stages: Any
-    limits: Any
-
-    @classmethod
-    def of(cls, stages: int) -> Table:
-        return cls(np.zeros(stages, network.STAGE), np.zeros(stages, LIMITS))
 
 
 class Convolution(_Stage):
     """A convolution, its ReLU and its max-pool."""
 
-    def __init__(self, block: Block, image: Shape, batch: int, table: Table, number: int):
+    def __init__(self, row: Any, limits: Any, block: Block, image: Shape, batch: int, first: bool):
+        super().__init__(row, limits)
         assert block.kernel is not None
-        first, (above, beside) = number == 0, block.padding
+        above, beside = block.padding
         depth = image.depth if first else padded(image.depth)
         height, width = image.height + 2 * above, image.width + 2 * beside
         size = Geometry(
@@ -106,19 +103,13 @@ class Convolution(_Stage):
         )
         rows, columns = height - block.kernel[0] + 1, width - block.kernel[1] + 1
         self.output = Shape(block.outputs, rows // size.pool_height, columns // size.pool_width)
-        self.by_winograd = winograd.pays(size, block.inputs)
+        self.by_winograd = block.pool in (None, (2, 2)) and winograd.pays(size, block.inputs)
         line = width * depth
-        super().__init__(
-            table,
-            number,
-            **size._asdict(),
-            **{"channels": block.outputs, "above": above, "beside": beside, "first": first},
-            **{"relu": block.relu, "pooled": block.pool is not None, "winograd": self.by_winograd},
-            **{"by_example": height * line, "by_channel": 1, "by_row": line, "by_column": depth},
-            start=above * line + beside * depth,
-            x=aligned(batch * height * line),
-            dx=aligned(0 if first else batch * height * line),
-        )
+        self.put(**size._asdict(), channels=block.outputs, above=above, beside=beside)
+        self.put(first=first, relu=block.relu, pooled=bool(block.pool), winograd=self.by_winograd)
+        self.put(by_example=height * line, by_channel=1, by_row=line, by_column=depth)
+        self.put(start=above * line + beside * depth, x=aligned(batch * height * line))
+        self.put(dx=aligned(0 if first else batch * height * line))
         self._lay_out_weights(block, size)
         if block.pool:
             self._make_room_for_pool(batch, size, columns)
@@ -166,12 +157,9 @@ class Convolution(_Stage):
     def _make_room_for_outputs(self, batch: int, size: Geometry, rows: int, columns: int) -> None:
         tall, wide = rows + 2 * (size.kernel_height - 1), columns + 2 * (size.kernel_width - 1)
         turned = size._replace(depth=size.outputs)
-        self.put(
-            dz=aligned(batch * tall * wide * size.outputs),
-            out=aligned(batch * rows * columns * size.outputs),
-            turn_a=_steps(turned),
-            turn_w=_steps(turned),
-        )
+        self.put(dz=aligned(batch * tall * wide * size.outputs))
+        self.put(out=aligned(batch * rows * columns * size.outputs))
+        self.put(turn_a=_steps(turned), turn_w=_steps(turned))
 
     def put_scores(self, scores: Float32, weights: Frozen, dropped: int) -> None:
         """Set the scores to train, which change in place."""
@@ -182,20 +170,14 @@ class Convolution(_Stage):
 
     def put_weights(self, weights: Float32, anchor: Float32 | None, proximal: float) -> None:
         """Set the weights to train, which change in place, and the anchor of the proximal term."""
-        self.put(scored=False, velocity=np.full_like(weights, -0.0), proximal=proximal)
+        velocity = np.full_like(weights, -0.0)
+        self.put(scored=False, values=weights, velocity=velocity, proximal=proximal)
         self.put(anchor=weights if anchor is None else anchor)
         self._show(weights)
 
     def _show(self, effective: Float32) -> None:
         self.put(effective=effective)
-        network.show(self.table.stages, self.number)
-
-    def take(self, out: Float32) -> None:
-        """Do nothing: the trained values were changed in place."""
-
-    def take_velocity(self, out: Float32) -> None:
-        """Copy out the velocity."""
-        out[:] = self._arrays["velocity"]
+        network.show(self.row)
 
 
 def _steps(size: Geometry) -> Int32:
@@ -207,29 +189,20 @@ def _steps(size: Geometry) -> Int32:
 class Linear(_Stage):
     """A linear layer and its ReLU; its edges are either scores or weights."""
 
-    def __init__(self, block: Block, image: Shape, batch: int, table: Table, number: int):
+    def __init__(self, row: Any, limits: Any, block: Block, image: Shape, batch: int, first: bool):
+        super().__init__(row, limits)
         self.inputs, self.outputs = block.inputs, block.outputs
         self.output = Shape(block.outputs, 1, 1)
-        self.stride, self.pitch = row_length(self.inputs), row_length(self.outputs)
-        edges = self.outputs * self.stride
-        self.x = aligned(batch * self.stride)
+        stride, self.pitch = row_length(self.inputs), row_length(self.outputs)
+        edges, pixels = self.outputs * stride, image.height * image.width
         self.y, self.delta = aligned(batch * self.pitch), aligned(batch * self.pitch)
         self._values, self._velocity = aligned(edges), aligned(edges)
         self.kept: UInt16 = np.empty(edges // LANES, np.uint16)
-        pixels = image.height * image.width
-        super().__init__(
-            table,
-            number,
-            **{"linear": True, "first": number == 0, "relu": block.relu},
-            **{"outputs": self.outputs, "pitch": self.pitch},
-            **{"by_example": self.stride, "by_channel": pixels, "by_row": image.width},
-            **{"by_column": 1, "x": self.x, "y": self.y, "delta": self.delta},
-            dx=aligned(batch * self.stride),
-            values=self._values,
-            velocity=self._velocity,
-            kept=self.kept,
-            scratch=aligned(linear.SCRATCH),
-        )
+        self.put(linear=True, first=first, relu=block.relu, outputs=self.outputs, pitch=self.pitch)
+        self.put(by_example=stride, by_channel=pixels, by_row=image.width, by_column=1)
+        self.put(x=aligned(batch * stride), dx=aligned(batch * stride), y=self.y, delta=self.delta)
+        self.put(values=self._values, velocity=self._velocity)
+        self.put(kept=self.kept, scratch=aligned(linear.SCRATCH))
 
     def put_scores(self, scores: Float32, weights: Frozen, dropped: int) -> None:
         """Set the scores to train."""
@@ -250,17 +223,9 @@ class Linear(_Stage):
             self._fill(copied, anchor, 0.0)
         self.put(scored=False, anchor=copied, proximal=0.0 if anchor is None else proximal)
 
-    def take(self, out: Float32) -> None:
-        """Copy the trained values out of the padded rows."""
-        self._copy_out(self._values, out)
-
-    def take_velocity(self, out: Float32) -> None:
-        """Copy the velocity out of the padded rows."""
-        self._copy_out(self._velocity, out)
-
-    def _copy_out(self, rows: Float32, out: Float32) -> None:
-        table = rows.reshape(self.outputs, -1)[:, : self.inputs]
-        out.reshape(self.outputs, self.inputs)[:] = table
+    def edges(self, name: str) -> Float32:
+        table: Float32 = super().edges(name).reshape(self.outputs, -1)
+        return table[:, : self.inputs]
 
     def _fill(self, rows: Float32, values: Float32, rest: float) -> None:
         table = rows.reshape(self.outputs, -1)
@@ -279,16 +244,14 @@ _ACCUMULATE = Rates(np.float32(0), np.float32(1), np.float32(0))
 
 
 class Plan:
-    """The stages of a network for inputs of one shape, with buffers for batches of at most `batch`
-    examples.
-    """
+    """The stages of a network, with buffers for batches of up to `batch` inputs of one shape."""
 
     def __init__(self, blocks: list[Block], shape: tuple[int, ...], batch: int):
         self.batch = batch
         self.input = shape
         image = Shape(*shape) if len(shape) == 3 else Shape(int(np.prod(shape)), 1, 1)
         self._image = image
-        self.table = Table.of(len(blocks))
+        self.table = np.zeros(len(blocks), STAGE), np.zeros(len(blocks), LIMITS)
         self.stages: dict[str, Stage] = {}
         for number, block in enumerate(blocks):
             given = image.depth * (1 if block.kernel else image.height * image.width)
@@ -298,7 +261,9 @@ class Plan:
                     f"reads {block.inputs} values, not {given}"
                 )
             kind = Linear if block.kernel is None else Convolution
-            stage = self.stages[block.name] = kind(block, image, batch, self.table, number)
+            rows, limits = (part[number : number + 1] for part in self.table)
+            stage = kind(rows[0], limits, block, image, batch, number == 0)
+            self.stages[block.name] = stage
             image = stage.output
         assert isinstance(stage, Linear)
         self.last = stage
@@ -324,15 +289,14 @@ class Plan:
             anchor = toward[name] if toward and proximal else None
             stage.put_weights(params[name], anchor, proximal)
 
-    def take(self, trained: Mapping[str, Float32]) -> None:
-        """Copy out the trained scores or weights of the linear layers."""
-        for name, stage in self.stages.items():
-            stage.take(trained[name])
+    def take(self, out: Mapping[str, Float32], name: str = "values") -> None:
+        """Copy out the trained scores or weights, or another buffer of each layer's edges.
 
-    def take_gradient(self, gradient: Mapping[str, Float32]) -> None:
-        """Copy out the gradients accumulated since `put_weights`."""
-        for name, stage in self.stages.items():
-            stage.take_velocity(gradient[name])
+        After `put_weights`, `velocity` holds the gradients that `backward` accumulated.
+        """
+        for layer, stage in self.stages.items():
+            edges = stage.edges(name)
+            out[layer].reshape(edges.shape)[:] = edges
 
     def fit(
         self, x: Float32, y: Int64, ends: Int64, rates: Float32, shares: Float32 | None = None
@@ -352,7 +316,7 @@ class Plan:
     def outputs(self, x: Float32) -> Float32:
         """Return the logits [examples, classes] of at most one batch."""
         self._require_room(len(x))
-        network.outputs(self.table.stages, self._images(x))
+        network.outputs(self.table[0], self._images(x))
         return self.last.rows(self.last.y, len(x))
 
     def backward(self, slope: Float32, rates: Rates = _ACCUMULATE) -> None:

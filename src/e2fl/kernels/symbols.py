@@ -23,8 +23,7 @@ from e2fl.kernels.sorting import rank_of_sums
 def bucket_symbols(
     rank: Int32, reference: Int32, low: int, bucket_of: UInt8, buckets: int
 ) -> UInt8:
-    """Return the symbols of the edges that stand at the places of `bucket_of` in the reference
-    ranking.
+    """Return the symbols of the edges at the places of `bucket_of` in the reference ranking.
 
     Only these edges are ranked against each other: the one with the least rank among them moves to
     place `low`.
@@ -52,8 +51,7 @@ def bucket_symbols(
 
 @compiled
 def rank_of_symbols(symbols: UInt8, reference: Int32, bucket_of: UInt8, borders: Int64) -> Int32:
-    """Return the rank that symbols stand for: inside a bucket in the order of the reference, others
-    at their place.
+    """Return the rank of these symbols: in a bucket in reference order, others at their place.
 
     symbols: below the number of buckets.  borders: where each bucket begins, and where the last one
     ends. Raises ValueError unless every bucket gets as many edges as it has places.
@@ -81,9 +79,7 @@ def rank_of_symbols(symbols: UInt8, reference: Int32, bucket_of: UInt8, borders:
 
 @compiled
 def moved_edges(symbols: UInt8, reference: Int32, low: int, fan_in: int) -> tuple[Int64, Int64]:
-    """Count the edges that left their bucket, by the unit they come from and by the unit they lead
-    to.
-    """
+    """Count the edges that left their bucket, by the units they come from and lead to."""
     inputs, outputs = np.zeros(fan_in, np.int64), np.zeros(reference.size // fan_in, np.int64)
     e = 0
     for row in range(outputs.size):
@@ -100,8 +96,7 @@ def moved_edges(symbols: UInt8, reference: Int32, low: int, fan_in: int) -> tupl
 def kinds_at(
     inputs: UInt8, outputs: UInt8, kinds: UInt8, reference: Int32, low: int, size: int
 ) -> UInt8:
-    """Return the kind of the edge at each of the places `low` to `low` + `size` - 1 of the
-    reference ranking.
+    """Return the kind of the edge at each of `size` places, from `low` on, of the reference.
 
     inputs, outputs: the level of each unit.  kinds: of an edge, by the levels of its output and its
     input.
@@ -120,8 +115,7 @@ def kinds_at(
 
 @compiled
 def positions_by_kind(kinds: UInt8, number: int, cells: int) -> tuple[Int32, Int64]:
-    """Sort places by kind (below `number`), then by cell: where each place goes, and the size of
-    each (kind, cell).
+    """Sort places by kind, then cell: where each one goes, and the size of each (kind, cell).
 
     Cell c begins at place c * size // cells.
     """

@@ -11,7 +11,7 @@ Indices are not checked: the caller must keep them inside the arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any  # Numba and llvmlite have hardly any type annotations
 
@@ -44,9 +44,7 @@ def padded(size: int) -> int:
 
 
 def row_length(size: int) -> int:
-    """Return the padded length of a row: whole vectors, not a large power of two, whose rows would
-    share cache sets.
-    """
+    """Return the length of a row: whole vectors, no power of two, whose rows share cache sets."""
     return padded(size) if padded(size) % 256 else padded(size) + LANES
 
 
@@ -214,6 +212,12 @@ class Emit:
     def fused(self, a: Any, b: Any, c: Any) -> Any:
         """Return a * b + c, rounded once."""
         return self._call("llvm.fma.v16f32", _VECTOR, [a, b, c])
+
+    def add_products(self, sums: list[list[Any]], left: Iterable[Any], right: list[Any]) -> None:
+        """Add left[r] * right[c] to the variable sums[r][c]."""
+        for row, a in zip(sums, left, strict=True):
+            for place, b in zip(row, right, strict=True):
+                self.set(place, self.fused(a, b, self.get(place)))
 
     def total(self, vector: Any) -> Any:
         """Return the sum of the lanes."""

@@ -10,13 +10,14 @@ tile reaches beyond the image, and an output does not depend on what lies there.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from e2fl.kernels.convolution import Geometry
-from e2fl.kernels.machine_code import Float32, Int32, compiled
-from e2fl.kernels.vectors import LANES, WIDE, Emit, aligned, vector_code
+from e2fl.kernels.machine_code import Float32, compiled
+from e2fl.kernels.table import Geometry, geometry
+from e2fl.kernels.vectors import LANES, WIDE, Emit, aligned, floats, int32s, vector_code
 
 POINTS = 36  # products of a tile
 TILES = 12  # processed together: their transforms stay in the L2 cache
@@ -24,14 +25,13 @@ _ROWS, _ACROSS = (6, 4) if WIDE else (6, 1)  # tiles and vectors of outputs that
 
 
 def pays(size: Geometry, channels: int) -> bool:
-    """Return whether the method is faster than the direct one, and fits the kernel and the pool."""
+    """Return whether the method is faster than the direct one, and fits the kernel."""
     height, width = _used(size)
     square = (size.kernel_height, size.kernel_width) == (3, 3)
-    pool = (size.pool_height, size.pool_width) in ((1, 1), (2, 2))
     tiles = -(-height // 4) * -(-width // 4)
     # Twice the products, for the transforms and for the zeros that the direct method skips.
     enough = min(height, width) >= 4 and 2 * POINTS * tiles <= 9 * height * width
-    return square and pool and enough and channels >= LANES and size.depth % LANES == 0
+    return square and enough and channels >= LANES and size.depth % LANES == 0
 
 
 def buffers(size: Geometry) -> tuple[Float32, Float32, Float32]:
@@ -141,11 +141,9 @@ def _emit_products(emit: Emit, arrays: list[Any], integers: list[Any], floats: l
                 with emit.loop(0, depth) as c:
                     at = emit.index(first_u, (c, outputs))
                     kernels = [emit.load(u, emit.index(at, LANES * i)) for i in range(vectors)]
-                    for r in range(rows):
-                        place = emit.index(first_v, c, (depth, POINTS * r))
-                        x = emit.spread(emit.scalar(v, place))
-                        for i in range(vectors):
-                            emit.set(sums[r][i], emit.fused(x, kernels[i], emit.get(sums[r][i])))
+                    places = (emit.index(first_v, c, (depth, POINTS * r)) for r in range(rows))
+                    inputs = (emit.spread(emit.scalar(v, place)) for place in places)
+                    emit.add_products(sums, inputs, kernels)
                 for r in range(rows):
                     for i in range(vectors):
                         at = emit.index(first_m, (outputs, POINTS * r), LANES * i)
@@ -183,23 +181,21 @@ def _emit_pooled(emit: Emit, arrays: list[Any], integers: list[Any], floats: lis
     least = emit.spread(floats[0])
     with emit.loop(0, outputs, LANES) as o:
         table = _outputs_of_tile(emit, m, emit.index(at_m, o), outputs)
-        for py in range(2):
-            for px in range(2):
-                largest = where = None
-                for y in (2 * py, 2 * py + 1):
-                    for x in (2 * px, 2 * px + 1):
-                        here = emit.spread(emit.narrow(emit.index(origin, (line, y), (depth, x))))
-                        value = table[y][x]
-                        if largest is None:
-                            largest, where = value, here
-                            continue
-                        larger = build.fcmp_ordered(">", value, largest)
-                        largest = build.select(larger, value, largest)
-                        where = build.select(larger, here, where)
-                alive = build.fcmp_ordered(">", largest, least)
-                at = emit.index(to, o, (row_length, py), (outputs, px))
-                emit.store(emit.clip(largest, least), best, at)
-                emit.store(build.select(alive, where, emit.integers(-1)), place, at)
+        for py, px in product(range(2), repeat=2):
+            largest = where = None
+            for y, x in product((2 * py, 2 * py + 1), (2 * px, 2 * px + 1)):
+                here = emit.spread(emit.narrow(emit.index(origin, (line, y), (depth, x))))
+                value = table[y][x]
+                if largest is None:
+                    largest, where = value, here
+                    continue
+                larger = build.fcmp_ordered(">", value, largest)
+                largest = build.select(larger, value, largest)
+                where = build.select(larger, here, where)
+            alive = build.fcmp_ordered(">", largest, least)
+            at = emit.index(to, o, (row_length, py), (outputs, px))
+            emit.store(emit.clip(largest, least), best, at)
+            emit.store(build.select(alive, where, emit.integers(-1)), place, at)
 
 
 _kernels, _inputs, _products = map(vector_code, (_emit_kernels, _emit_inputs, _emit_products))
@@ -218,6 +214,7 @@ def _corner(tile: int, across: int, height: int, width: int) -> tuple[int, int]:
     return min(tile // across * 4, height - 4), min(tile % across * 4, width - 4)
 
 
+# A function of its own: compiled as a part of `image`, its loops are a few percent slower.
 @compiled
 def _multiply(
     arrays: tuple[Float32, Float32, Float32, Float32],
@@ -238,62 +235,29 @@ def _multiply(
 
 
 @compiled
-def forward(
-    a: Float32,
-    transforms: tuple[Float32, Float32, Float32],
-    size: Geometry,
-    relu: bool,
-    out: Float32,
-    border: tuple[int, int],
-    batch: int,
-) -> None:
-    """Convolve into an image with its own border, which is not written.
+def image(stage: Any, b: int, out: Float32, at_out: int, pitch: int) -> None:
+    """Compute the outputs of one image of a batch, in rows of a length `pitch`.
 
-    transforms: the transformed kernels, and buffers for the transforms of TILES tiles.
+    With a pool, writes the largest output of each window to the stage's buffer `best`, and where
+    the kernel's window of that output begins to `place`, in place of `out`.
     """
-    least = np.float32(0 if relu else -np.inf)
+    size, least = geometry(stage), np.float32(0 if stage.relu else -np.inf)
+    a, u, v, m = floats(stage.x), floats(stage.kernels), floats(stage.tiles), floats(stage.products)
+    chosen, pooled = (m, floats(stage.best), int32s(stage.place)), stage.pooled != 0
     height, width = _used(size)
     across = -(-width // 4)
     tiles = -(-height // 4) * across
-    above, beside = border
-    line = (width + 2 * beside) * size.outputs
-    image = size.height * size.width * size.depth
-    m = transforms[2]
-    for b in range(batch):
-        corner = (b * (height + 2 * above) + above) * line + beside * size.outputs
-        for first in range(0, tiles, TILES):
-            count = min(TILES, tiles - first)
-            _multiply((a, *transforms), b * image, size, first, count)
-            for t in range(count):
-                y, x = _corner(first + t, across, height, width)
-                to = corner + y * line + x * size.outputs
-                _outputs((m, out), (t * POINTS * size.outputs, size.outputs, to, line), (least,))
-
-
-@compiled
-def pooled_image(
-    arrays: tuple[Float32, Float32, Float32, Float32],
-    at_a: int,
-    size: Geometry,
-    least: np.float32,
-    chosen: tuple[Float32, Int32],
-) -> None:
-    """Convolve and pool one image: the largest outputs [height, width, outputs], and where the
-    windows of these begin in the image of inputs.
-
-    arrays: inputs, and transforms as in `forward`.
-    """
-    m = arrays[3]
-    height, width = _used(size)
-    across = -(-width // 4)
-    tiles = -(-height // 4) * across
-    line, row_length = size.width * size.depth, width // 2 * size.outputs
+    line, pooled_row = size.width * size.depth, width // 2 * size.outputs
     for first in range(0, tiles, TILES):
         count = min(TILES, tiles - first)
-        _multiply(arrays, at_a, size, first, count)
+        _multiply((a, u, v, m), b * size.height * line, size, first, count)
         for t in range(count):
             y, x = _corner(first + t, across, height, width)
-            to = (y // 2 * (width // 2) + x // 2) * size.outputs
-            window = (y * line + x * size.depth, line, size.depth)
-            integers = (t * POINTS * size.outputs, size.outputs, to, row_length, window)
-            _pooled((m, chosen[0], chosen[1]), integers, (least,))
+            place = (t * POINTS * size.outputs, size.outputs)
+            if pooled:
+                to = y // 2 * pooled_row + x // 2 * size.outputs
+                window = (y * line + x * size.depth, line, size.depth)
+                _pooled(chosen, (place, to, pooled_row, window), (least,))
+            else:
+                to = at_out + y * pitch + x * size.outputs
+                _outputs((m, out), (place, to, pitch), (least,))

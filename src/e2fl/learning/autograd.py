@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,13 +18,15 @@ from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError
 from e2fl.kernels.score_step import Rates, ScoreStep
 from e2fl.models import Model, Params, Supernet
-from e2fl.rankings.order import Floats, dropped
+from e2fl.rankings.ballots import BALLOTS, Reference
+from e2fl.rankings.coder import LARGE
+from e2fl.rankings.order import Floats, dropped, rank_of, scores_from
+from e2fl.rankings.votes import elect
 from e2fl.torch_streams import TorchStream
 
 # A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
 Loss = Callable[[Tensor, Tensor], Tensor]
-# The derivative of a function of the outputs: takes the outputs of some examples, and which
-# examples they are.
+# The derivative of a function of the outputs: takes the outputs of some examples, and their rows.
 Slope = Callable[[Tensor, slice], Tensor]
 
 
@@ -76,18 +79,24 @@ class Batch(NamedTuple):
         """Learning rate, momentum and weight decay in the precision of the compiled loops."""
         return Rates(*map(np.float32, (self.learning_rate, self.momentum, self.weight_decay)))
 
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Where this batch, seen as a span, ends."""
+        return np.array([len(self.y)])
+
 
 ROWS = 2048  # examples that a span holds in memory as the network reads them
 
 
 class Span(NamedTuple):
-    """Examples of several steps in a row."""
+    """Examples of several steps in a row, on the cross-entropy."""
 
     x: Tensor
     y: Tensor
     weight: Tensor | None
     ends: NDArray[np.int64]  # of the batches
     rates: NDArray[np.float32]  # of each batch: learning rate, momentum, weight decay
+    losses: Losses | None
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,8 @@ class Schedule:
             ends = np.cumsum([len(rows) for rows, _ in steps])
             rates = [(rate, self.momentum, self.weight_decay) for _, rate in steps]
             x, y = self.examples.inputs(rows), self.examples.labels(rows)
-            yield Span(x, y, self._weight(rows), ends, np.array(rates, np.float32))
+            rates_of = np.array(rates, np.float32)
+            yield Span(x, y, self._weight(rows), ends, rates_of, self.losses)
 
     def _steps(self) -> Iterator[tuple[NDArray[np.int64], float]]:
         for order, rate in self.epochs:
@@ -145,7 +155,7 @@ class AutogradEngine:
         """Compile all loops, or load them from the cache; one process compiles at a time."""
         if not self.model.why_unranked:
             with kernels.one_process():
-                kernels.warm()
+                warm()
 
     def fit_scores(
         self, supernet: Supernet, scores: dict[str, Floats], batches: Iterable[Batch]
@@ -211,16 +221,14 @@ class AutogradEngine:
             batch.losses.add(loss, len(labels))
         return _gradients(loss, leaves)
 
-    def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """Return the gradient of a function of the outputs, summed over the examples; slope: its
-        derivative.
-        """
+    def gradient(self, params: Params, examples: Examples, rows: slice, slope: Slope) -> Params:
+        """Return the gradient of the function with this slope, summed over these rows."""
         leaves = {
             name: weight.to(self.device).detach().requires_grad_()
             for name, weight in params.items()
         }
-        outputs = self.model.outputs(leaves, x.to(self.device))
-        back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
+        outputs = self.model.outputs(leaves, examples.inputs(rows).to(self.device))
+        back = slope(outputs.detach(), rows).to(outputs.dtype)
         return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
@@ -232,6 +240,20 @@ class AutogradEngine:
         moved = {name: weight.to(self.device) for name, weight in params.items()}
         with torch.inference_mode():
             return [self.model.outputs(moved, x.to(self.device)).cpu() for x in inputs]
+
+
+@cache
+def warm() -> None:
+    """Use every loop of rankings and scores once, so that it is compiled, or found in the cache."""
+    rank = np.arange(LARGE, dtype=np.int32)  # some loops are only for large layers
+    ranking, reference = {"layer": rank}, Reference({"layer": rank}, {"layer": 2})
+    for kind in BALLOTS.values():
+        kind().decode(kind().encode(ranking, reference), reference)
+    scores = scores_from(elect([ranking])["layer"], rank.astype(np.float32))
+    ScoreStep(scores, scores.copy(), 1).advance(scores.copy(), Rates(*np.zeros(3, np.float32)))
+    rank_of(scores)
+    kernels.footrule(rank, rank)
+    kernels.footrules(rank[None], rank[None])
 
 
 def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:

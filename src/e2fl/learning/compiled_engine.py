@@ -13,19 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from e2fl.data.federated import Examples
 from e2fl.kernels import Float32, one_process
 from e2fl.kernels.stages import Block, Frozen, Plan, frozen
-from e2fl.learning.autograd import (
-    AutogradEngine,
-    Batch,
-    Losses,
-    Schedule,
-    Slope,
-    Span,
-    custom_loss,
-)
+from e2fl.learning.autograd import AutogradEngine, Batch, Schedule, Slope, Span, custom_loss
 from e2fl.models import Model, Params, Supernet
 from e2fl.rankings.order import Floats, dropped
 
@@ -116,16 +110,11 @@ class CompiledEngine(AutogradEngine):
     def fit_scores(
         self, supernet: Supernet, scores: dict[str, Floats], batches: Iterable[Batch]
     ) -> dict[str, Floats]:
-        """Train the scores in place (edge-popup) and return them; the weights do not change."""
         weights = self._frozen_weights(supernet)
         if weights is None:
             return super().fit_scores(supernet, scores, batches)
         drops = {name: dropped(score.size, self.model.keep) for name, score in scores.items()}
-
-        def put(plan: Plan) -> None:
-            plan.put_scores(scores, weights, drops)
-
-        self._train(batches, put, scores)
+        self._train(batches, lambda plan: plan.put_scores(scores, weights, drops), scores)
         return scores
 
     def fit(
@@ -136,40 +125,24 @@ class CompiledEngine(AutogradEngine):
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
-        """Train dense weights by SGD from `params`, which are not changed.
-
-        `proximal` keeps them close to `toward`.
-        """
         trained = _copied(params)
-        flat = _flat(trained)
-
-        def put(plan: Plan) -> None:
-            plan.put_weights(flat, _flat(toward or {}), proximal)
-
-        self._train(batches, put, flat)
+        flat, anchor = _flat(trained), _flat(toward or {})
+        self._train(batches, lambda plan: plan.put_weights(flat, anchor, proximal), flat)
         return trained
 
     def _train(
-        self,
-        batches: Iterable[Batch],
-        put: Callable[[Plan], None],
-        trained: dict[str, Float32],
+        self, batches: Iterable[Batch], put: Callable[[Plan], None], trained: dict[str, Float32]
     ) -> None:
         """Take all steps: those of a schedule without a loss of its own in one compiled call."""
         work: Iterable[Batch | Span] = batches
-        losses, largest = None, 0
         if isinstance(batches, Schedule) and batches.loss is None:
-            work, losses, largest = batches.spans(), batches.losses, batches.batch_size
+            work = batches.spans()
         plan: Plan | None = None
         for part in work:
             if plan is None:
-                batch = min(largest or len(part.y), len(part.y))
-                plan = self._plan("training", part.x.shape[1:], batch)
+                plan = self._plan("training", part.x.shape[1:], int(part.ends[0]))
                 put(plan)
-            if isinstance(part, Batch):
-                _step(plan, part)
-            else:
-                _fit(plan, part, losses)
+            _step(plan, part)
         if plan is not None:
             plan.take(trained)
 
@@ -186,24 +159,20 @@ class CompiledEngine(AutogradEngine):
             outputs.append(torch.from_numpy(np.concatenate(parts)))
         return outputs
 
-    def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """Return the gradient of a function of the outputs, summed over the examples; slope: its
-        derivative.
-        """
-        plan = self._plan("scoring", x.shape[1:], SCORED_TOGETHER)
+    def gradient(self, params: Params, examples: Examples, rows: slice, slope: Slope) -> Params:
+        images = examples.inputs(rows).numpy()
+        plan = self._plan("scoring", images.shape[1:], SCORED_TOGETHER)
         plan.put_weights(_flat(_copied(params)))
-        images = x.numpy()
-        for at in range(0, len(images), SCORED_TOGETHER):
-            rows = slice(at, min(at + SCORED_TOGETHER, len(images)))
-            plan.backward(slope(torch.from_numpy(plan.outputs(images[rows])), rows).float().numpy())
+        for start in range(0, len(images), SCORED_TOGETHER):
+            outputs = torch.from_numpy(plan.outputs(images[start : start + SCORED_TOGETHER]))
+            first = rows.start + start
+            plan.backward(slope(outputs, slice(first, first + len(outputs))).float().numpy())
         gradient = {name: torch.empty(weight.shape) for name, weight in params.items()}
-        plan.take_gradient(_flat(gradient))
+        plan.take(_flat(gradient), "velocity")
         return gradient
 
     def _plan(self, purpose: str, shape: Sequence[int], batch: int) -> Plan:
-        """Return this thread's plan for such batches, reused because allocating its buffers is
-        slow.
-        """
+        """Return this thread's plan for such batches, kept because allocating it is slow."""
         plans: dict[str, Plan] = self._own.__dict__.setdefault("plans", {})
         plan = plans.get(purpose)
         if plan is None or plan.input != tuple(shape) or plan.batch < batch:
@@ -241,23 +210,18 @@ def _flat(params: Params) -> dict[str, Float32]:
     return {name: weight.contiguous().numpy().reshape(-1) for name, weight in params.items()}
 
 
-def _fit(plan: Plan, span: Span, losses: Losses | None) -> None:
-    """Take a step on each batch of a span, and count the losses."""
-    shares = None if span.weight is None else span.weight.numpy()
-    values = plan.fit(span.x.numpy(), span.y.numpy(), span.ends, span.rates, shares)
-    if losses is not None:
-        for loss, examples in zip(values, np.diff(span.ends, prepend=0), strict=True):
-            losses.add(float(loss), int(examples))
-
-
-def _step(plan: Plan, batch: Batch) -> None:
-    """Take one step on a batch, and count its loss."""
-    if batch.loss is None:
-        ends, rates = np.array([len(batch.y)]), np.array([batch.rates], np.float32)
-        _fit(plan, Span(batch.x, batch.y, batch.weight, ends, rates), batch.losses)
-        return
-    leaf = torch.from_numpy(plan.outputs(batch.x.numpy()).copy()).requires_grad_()
-    loss = custom_loss(batch.loss, leaf, batch.y)
-    plan.backward(torch.autograd.grad(loss, leaf)[0].numpy(), batch.rates)
-    if batch.losses is not None:
-        batch.losses.add(loss, len(batch.y))
+def _step(plan: Plan, part: Batch | Span) -> None:
+    """Take the steps of a span, or the one of a batch, and count the losses."""
+    losses: Sequence[float | Tensor] | NDArray[np.float64]
+    if isinstance(part, Batch) and part.loss is not None:
+        leaf = torch.from_numpy(plan.outputs(part.x.numpy()).copy()).requires_grad_()
+        loss = custom_loss(part.loss, leaf, part.y)
+        plan.backward(torch.autograd.grad(loss, leaf)[0].numpy(), part.rates)
+        losses = [loss]
+    else:
+        shares = None if part.weight is None else part.weight.numpy()
+        rates = np.atleast_2d(np.array(part.rates, np.float32))
+        losses = plan.fit(part.x.numpy(), part.y.numpy(), part.ends, rates, shares)
+    if part.losses is not None:
+        for mean, examples in zip(losses, np.diff(part.ends, prepend=0), strict=True):
+            part.losses.add(mean, int(examples))

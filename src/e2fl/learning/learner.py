@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 from typing_extensions import Doc
 
+from e2fl.construct import Checked, Limits
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally, total
@@ -27,35 +28,29 @@ SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the 
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Settings of local training."""
 
-    learning_rate: Annotated[
-        float, Doc("of SGD on weights: FedAvg and all other dense methods")
-    ] = 0.01
-    score_rate: Annotated[float, Doc("of training on the scores of edges: E2FL, FRL, FedPM")] = 0.1
-    momentum: Annotated[float, Doc("of SGD; at least 0, below 1")] = 0.9
-    weight_decay: Annotated[
-        float, Doc("added to the gradient as a multiple of the weights or scores")
-    ] = 1e-4
-    epochs: Annotated[int, Doc("passes over its own data that a client makes in a round")] = 2
-    batch_size: Annotated[int, Doc("examples in a training step")] = 8
-    round_decay: Annotated[float, Doc("both rates are multiplied by this after every round")] = 1.0
-    local_cosine: Annotated[bool, Doc("both rates follow a cosine over the local epochs")] = False
+    section: ClassVar[str] = "learner"
 
-    def __post_init__(self) -> None:
-        rules = {
-            "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
-            "score_rate": (0 < self.score_rate < math.inf, "above 0"),
-            "momentum": (0 <= self.momentum < 1, "at least 0 and below 1"),
-            "weight_decay": (0 <= self.weight_decay < math.inf, "0 or above"),
-            "epochs": (self.epochs >= 1, "at least 1"),
-            "batch_size": (self.batch_size >= 1, "at least 1"),
-            "round_decay": (0 < self.round_decay <= 1, "above 0 and at most 1"),
-        }
-        for name, (fits, words) in rules.items():
-            if not fits:
-                raise ConfigError(f"learner.{name} must be {words}, not {getattr(self, name)}")
+    learning_rate: Annotated[
+        float, Doc("of SGD on weights: FedAvg and all other dense methods"), Limits(above=0)
+    ] = 0.01
+    score_rate: Annotated[
+        float, Doc("of training on the scores of edges: E2FL, FRL, FedPM"), Limits(above=0)
+    ] = 0.1
+    momentum: Annotated[float, Doc("of SGD; at least 0, below 1"), Limits(least=0, below=1)] = 0.9
+    weight_decay: Annotated[
+        float, Doc("added to the gradient as a multiple of the weights or scores"), Limits(least=0)
+    ] = 1e-4
+    epochs: Annotated[
+        int, Doc("passes over its own data that a client makes in a round"), Limits(least=1)
+    ] = 2
+    batch_size: Annotated[int, Doc("examples in a training step"), Limits(least=1)] = 8
+    round_decay: Annotated[
+        float, Doc("both rates are multiplied by this after every round"), Limits(above=0, most=1)
+    ] = 1.0
+    local_cosine: Annotated[bool, Doc("both rates follow a cosine over the local epochs")] = False
 
     def rate(self, round_number: int, epoch: int, epochs: int, *, scores: bool = False) -> float:
         """Return the rate of weights or scores in one local epoch (from 0) of a round (from 1)."""
@@ -100,16 +95,13 @@ class Learner:
     def fit_scores(
         self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None
     ) -> Ranking:
-        """Train scores, which start in the order of this ranking, and return their ranking
-        (edge-popup).
+        """Train scores from the order of this ranking, and return their ranking (edge-popup).
 
         part: numbers several fits of one client in one round; each has its own order of batches.
         loss: as in `fit`.
         """
         self.model.require_rankable()
-        batches = self._batches(
-            examples, self.settings.epochs, "batches", part, loss=loss, scores=True
-        )
+        batches = self.batches(examples, part=part, loss=loss, scores=True)
         scores = self.engine.fit_scores(self.supernet, self.supernet.scores(ranking), batches)
         if not all(np.isfinite(score).all() for score in scores.values()):
             raise diverged("scores")
@@ -127,8 +119,7 @@ class Learner:
         weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
     ) -> Params:
-        """Train dense weights by SGD, starting from `params`, which are not changed, and return
-        them.
+        """Train dense weights by SGD from `params`, which are not changed, and return them.
 
         toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as
         in Ditto.
@@ -141,17 +132,36 @@ class Learner:
         """
         if loss is not None and weight is not None:
             raise ConfigError("learner.fit takes either loss or weight, which can be in the loss")
-        epochs = epochs or self.settings.epochs
-        batches = self._batches(examples, epochs, purpose, 0, weight, loss)
+        batches = self.batches(examples, epochs=epochs, purpose=purpose, weight=weight, loss=loss)
         return self.engine.fit(params, batches, toward=toward, proximal=proximal)
 
-    def batches(self, examples: Examples, *, scores: bool = False) -> Schedule:
-        """Return the batches of a client's local epochs, for algorithms with their own training
-        loop.
+    def batches(
+        self,
+        examples: Examples,
+        *,
+        epochs: int | None = None,
+        purpose: str = "batches",
+        part: int = 0,
+        weight: NDArray[np.float32] | None = None,
+        loss: Loss | None = None,
+        scores: bool = False,
+    ) -> Schedule:
+        """Return the batches of a fit, for algorithms with their own training loop.
 
         scores: the batches carry the rate of scores, not that of weights.
         """
-        return self._batches(examples, self.settings.epochs, "batches", 0, scores=scores)
+        settings, place = self.settings, (self.round_number, self.client_id, part)
+        epochs = epochs or settings.epochs
+        rng = stream(self.seed, purpose, *place)
+        noise = None
+        if self.model.draws:
+            draws = stream(self.seed, f"dropout in {purpose}", *place)
+            noise = TorchStream(draws, self.engine.device)
+        self.meter.examples += epochs * len(examples)
+        rates = [settings.rate(self.round_number, n, epochs, scores=scores) for n in range(epochs)]
+        orders = [(rng.permutation(len(examples)), rate) for rate in rates]
+        constant = (settings.batch_size, settings.momentum, settings.weight_decay)
+        return Schedule(examples, orders, *constant, weight, noise, loss, self.meter.losses)
 
     def gradient(self, params: Params, examples: Examples) -> Params:
         """Return the gradient of the mean loss over all examples."""
@@ -170,16 +180,10 @@ class Learner:
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
-        """Return the gradient of a function of the outputs, given its derivative with respect to
-        them.
-        """
+        """Return the gradient of a function of the outputs; slope: its derivative."""
         total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
         for rows in _chunks(slice(0, len(examples))):
-
-            def part(outputs: Tensor, some: slice, start: int = rows.start) -> Tensor:
-                return slope(outputs, slice(start + some.start, start + some.stop))
-
-            for name, value in self.engine.gradient(params, examples.inputs(rows), part).items():
+            for name, value in self.engine.gradient(params, examples, rows, slope).items():
                 total[name] += value
         return total
 
@@ -187,9 +191,9 @@ class Learner:
         """Return the mean loss over all examples."""
         return self.tally(params, examples).mean_loss
 
-    def tally(self, params: Params, examples: Examples, rows: slice | None = None) -> Tally:
+    def tally(self, params: Params, examples: Examples) -> Tally:
         """Return the counts of correct predictions and errors, and the sum of the loss."""
-        return self.tallies(params, [(examples, rows or slice(0, len(examples)))])[0]
+        return self.tallies(params, [(examples, slice(0, len(examples)))])[0]
 
     def tallies(self, params: Params, pieces: Sequence[tuple[Examples, slice]]) -> list[Tally]:
         """Return the counts of one model on rows of several sets of examples."""
@@ -248,34 +252,6 @@ class Learner:
             edges = (found[name] * weight).view(-1).double().numpy()
             gradient += [float(np.dot(edges, mask[name].astype(np.float64))) for mask in masks]
         return gradient
-
-    def _batches(
-        self,
-        examples: Examples,
-        epochs: int,
-        purpose: str,
-        part: int,
-        weight: NDArray[np.float32] | None = None,
-        loss: Loss | None = None,
-        scores: bool = False,
-    ) -> Schedule:
-        place = (self.round_number, self.client_id, part)
-        rng = stream(self.seed, purpose, *place)
-        noise = None
-        if self.model.draws:
-            draws = stream(self.seed, f"dropout in {purpose}", *place)
-            noise = TorchStream(draws, self.engine.device)
-        settings = self.settings
-        self.meter.examples += epochs * len(examples)
-        orders = [
-            (
-                rng.permutation(len(examples)),
-                settings.rate(self.round_number, epoch, epochs, scores=scores),
-            )
-            for epoch in range(epochs)
-        ]
-        constant = (settings.batch_size, settings.momentum, settings.weight_decay)
-        return Schedule(examples, orders, *constant, weight, noise, loss, self.meter.losses)
 
 
 def diverged(what: str) -> DataError:

@@ -15,51 +15,33 @@ from typing_extensions import Doc
 
 from e2fl import kernels
 from e2fl.construct import Limits
-from e2fl.errors import WireError
 from e2fl.kernels import Int64, UInt8
 from e2fl.rankings.coder import CELLS, Ballot, Coarse, Plan, Reference
-from e2fl.rankings.order import Mask, Ranking, Ranks, dropped, mask_layers
+from e2fl.rankings.order import (
+    Mask,
+    Ranking,
+    Ranks,
+    dropped,
+    edges_of,
+    mask_layers,
+    read_ranking,
+    write_ranking,
+)
 
 MOST = 256  # buckets: a symbol is a byte
 CELLS_OF_BUCKET = 16  # at most
 FEW_CELLS = 24  # where a table has more than 64 symbols
 
 
-def bits_per_edge(edges: int) -> int:
-    """Return the bits that number the edges of one layer: ceil(log2 edges)."""
-    return (edges - 1).bit_length()
-
-
 @dataclass(frozen=True)
 class Exact(Ballot):
-    """The order of the edges, lowest rank first, each edge number in ceil(log2 n) bits.
-
-    Layers start at whole bytes.
-    """
+    """The order of the edges, lowest rank first, each edge number in ceil(log2 n) bits."""
 
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
-        return b"".join(
-            kernels.pack_order_of_rank(ranking[layer], bits_per_edge(known.size)).tobytes()
-            for layer, known in reference.ranking.items()
-        )
+        return write_ranking(ranking, reference.ranking)
 
     def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
-        sizes = {
-            layer: (rank.size, bits_per_edge(rank.size))
-            for layer, rank in reference.ranking.items()
-        }
-        expected = sum(kernels.packed_size(*size) for size in sizes.values())
-        if len(raw) != expected:
-            raise WireError(f"a ranking of this model takes {expected} bytes, not {len(raw)}")
-        ranking: Ranking = {}
-        for layer, (edges, bits) in sizes.items():
-            size = kernels.packed_size(edges, bits)
-            part, raw = raw[:size], raw[size:]
-            try:
-                ranking[layer] = kernels.unpack_rank(np.frombuffer(part, np.uint8), edges, bits)
-            except ValueError as error:
-                raise WireError(f"the ranking of layer '{layer}' is invalid: {error}") from None
-        return ranking
+        return read_ranking(raw, edges_of(reference.ranking))
 
     def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
         return ranking
@@ -181,8 +163,7 @@ class Moves(Coarse):
 
 @dataclass(frozen=True)
 class Boundary(Coarse):
-    """For each edge near the cut between dropped and kept edges: whether it is below, at or above
-    the cut.
+    """Whether each edge near the cut between dropped and kept edges is below, at or above it.
 
     Edges that are further from the cut than `reach` in the reference ranking keep their place
     there.
@@ -215,9 +196,7 @@ class Boundary(Coarse):
 
 
 def ranking_of_mask(mask: Mask) -> Ranking:
-    """Return the ranking with all dropped edges first, then all kept ones, each in the order of
-    edge numbers.
-    """
+    """Return the ranking of all dropped, then all kept edges, both by edge number."""
     ranking: Ranking = {}
     for layer, kept in mask.items():
         above = np.cumsum(kept, dtype=np.int32)
@@ -261,7 +240,6 @@ __all__ = [
     "Exact",
     "Moves",
     "Reference",
-    "bits_per_edge",
     "decode_mask",
     "encode_mask",
     "ranking_of_mask",

@@ -119,9 +119,7 @@ class Plan:
         return np.frexp(np.concatenate(moved).astype(np.float64))[1].astype(np.uint8)
 
     def segments(self, levels: UInt8) -> tuple[Int32 | None, Int64]:
-        """Return the position of each symbol among the segments (None: its own), and the lengths of
-        the segments.
-        """
+        """Return where each symbol goes among the segments (None: it stays), and their lengths."""
         if not self.fan_in:
             return None, np.diff(np.arange(self.cells + 1) * self.size // self.cells)
         inputs, outputs = levels[: self.fan_in], levels[self.fan_in :]
@@ -132,8 +130,7 @@ class Plan:
 
 
 def _kinds(inputs: Int64, outputs: Int64) -> UInt8:
-    """Divide edges into kinds of about equal size by the sum of their units' levels: [level of
-    output, of input].
+    """Divide edges into kinds of equal size by the sum of their units' levels: [output, input].
 
     inputs, outputs: how many units have each level.  Kind 0 is for edges of a unit without any edge
     that moved.
@@ -153,15 +150,11 @@ class Coarse(Ballot):
 
     @abstractmethod
     def borders(self, edges: int, reference: Reference) -> Int64:
-        """Return the places at which the buckets of a layer begin, and the one at which the last
-        bucket ends.
-        """
+        """Return the places at which the buckets of a layer begin, and where the last one ends."""
 
     @property
     def most_cells(self) -> int:
-        """The largest number of cells of a layer: more of them predict better, and their tables
-        cost more bits.
-        """
+        """The most cells of a layer: more predict better, and their tables cost more bits."""
         return CELLS
 
     def alphabet(self, buckets: int) -> int:
@@ -208,9 +201,7 @@ class Coarse(Ballot):
         return self._rankings(*self._planned(ranking, reference), reference)
 
     def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
-        """Return the empirical entropy of the moves given cell and kind, and of the levels of
-        units.
-        """
+        """Return the empirical entropy of moves, given cell and kind, and of the units' levels."""
         return sum(
             symbol_entropy(*stream) for stream in _streams(*self._planned(ranking, reference))
         )

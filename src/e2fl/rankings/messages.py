@@ -14,7 +14,7 @@ from e2fl.errors import WireError
 from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rankings.ballots import Ballot, Moves, Reference, decode_mask, encode_mask
-from e2fl.rankings.order import Mask, Ranking, Table, read_table, write_table
+from e2fl.rankings.order import Mask, Ranking, Table, edges_of, read_table, write_table
 from e2fl.wire import Message, mask_size
 
 
@@ -51,9 +51,7 @@ class CodedInvitation(AnyInvitation):
 
     @classmethod
     def of(cls, invitation: Invitation, downlink: Ballot, origin: Reference) -> Self:
-        """Encode an invitation. origin: the initial ranking, which every client can compute from
-        the seed.
-        """
+        """Encode an invitation. origin: the initial ranking, which clients know from the seed."""
         known = Reference(invitation.ranking, keep=origin.keep)
         masks = [encode_mask(mask, known) for mask in invitation.masks]
         codes = [downlink.encode(invitation.ranking, origin), *masks]
@@ -147,9 +145,7 @@ class TabledBallots(CodedBallots):
 
 @dataclass(frozen=True)
 class UncodedBallots(AnyBallots):
-    """Ballots that are encoded when they are sent, because only then the layers of the reply are
-    known.
-    """
+    """Ballots that are encoded when they are sent, when the layers of the reply are known."""
 
     groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
@@ -182,8 +178,7 @@ class AnyMasks(Downlink):
 
 @dataclass(frozen=True)
 class Masks(AnyMasks):
-    """Subnetworks to predict with: those of the groups the client may belong to, and the global
-    one.
+    """Subnetworks to predict with: of the groups the client may belong to, and the global one.
 
     A group that never voted has a mask too, so that clients that look for their group can compare
     it with the others.
@@ -257,11 +252,6 @@ class RankedWeights(AnyInvitation, AnyMasks):
 
     def grouping_bytes(self, model: ModelSpec) -> int:
         return sum(self.lengths[1:])
-
-
-def edges_of(ranking: Ranking) -> dict[str, int]:
-    """Return the number of edges of each layer."""
-    return {layer: rank.size for layer, rank in ranking.items()}
 
 
 def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:

@@ -11,11 +11,12 @@ those between are interpolated. After Zhou et al., "LaPerm: Train by Reconnect",
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from e2fl import kernels
 from e2fl.errors import WireError
 from e2fl.kernels import footrule as footrule
 from e2fl.kernels import invert as invert
@@ -52,6 +53,36 @@ def mask_of(rank: Ranks, keep: float) -> Bools:
 def mask_layers(ranking: Ranking, keep: float) -> Mask:
     """Return the mask of every layer."""
     return {layer: mask_of(rank, keep) for layer, rank in ranking.items()}
+
+
+def edges_of(ranking: Ranking) -> dict[str, int]:
+    """Return the number of edges of each layer."""
+    return {layer: rank.size for layer, rank in ranking.items()}
+
+
+def ranking_size(edges: Mapping[str, int]) -> int:
+    """Return the bytes of an exact ranking of layers with this many edges."""
+    return sum(map(kernels.packed_size, edges.values()))
+
+
+def write_ranking(ranking: Ranking, layers: Iterable[str]) -> bytes:
+    """Return the exact ranking of these layers as bytes; layers start at whole bytes."""
+    return b"".join(kernels.pack_order_of_rank(ranking[layer]).tobytes() for layer in layers)
+
+
+def read_ranking(raw: bytes | memoryview, edges: Mapping[str, int]) -> Ranking:
+    """Return the exact ranking of layers with this many edges, or raise `WireError`."""
+    if len(raw) != (expected := ranking_size(edges)):
+        raise WireError(f"a ranking of this model takes {expected} bytes, not {len(raw)}")
+    ranking: Ranking = {}
+    for layer, count in edges.items():
+        size = kernels.packed_size(count)
+        part, raw = raw[:size], raw[size:]
+        try:
+            ranking[layer] = kernels.unpack_rank(np.frombuffer(part, np.uint8), count)
+        except ValueError as error:
+            raise WireError(f"the ranking of layer '{layer}' is invalid: {error}") from None
+    return ranking
 
 
 def places(edges: int) -> NDArray[np.int64]:

@@ -300,18 +300,9 @@ class RayFederation(SimulatedFederation):
         data = self.actors.put_data(self.data)
         self.job = ray.put(Job(data, self.algorithm, sent, runtime.cores))
 
-    def _deliver(
-        self, inbox: Mapping[ClientId, Message]
-    ) -> tuple[dict[ClientId, Any], dict[ClientId, int]]:
-        """Return messages in Ray's store, as bytes, and their sizes; equal ones are put once."""
-        put: dict[int, tuple[Ref, int]] = {}
-        delivered, lengths = {}, {}
-        for client, message in inbox.items():
-            if id(message) not in put:
-                raw = message.to_bytes(self.learner.model.spec)
-                put[id(message)] = ray.put(raw), len(raw)
-            delivered[client], lengths[client] = put[id(message)]
-        return delivered, lengths
+    def _received(self, message: Message, raw: bytes) -> Ref:
+        """Return a message in Ray's store, as bytes."""
+        return ray.put(raw)
 
     def _train_all(
         self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]

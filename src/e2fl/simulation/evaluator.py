@@ -5,6 +5,7 @@ examples, once.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby
 
 import numpy as np
 
@@ -31,84 +32,97 @@ class Job:
     pieces: tuple[Piece, ...]
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What a client evaluates: its models, on these examples."""
+
+    models: ClientModels
+    test: Examples
+    group: GroupId | None  # of the client
+    passes: float = 0.0  # that it spent to find its group
+    validation: Examples | None = None
+
+
 @dataclass
 class Scoreboard:
     """A plan of what must be evaluated, which then holds the results."""
 
     models: dict[int, Params | Mask] = field(default_factory=dict)
-    uses: Counter[int] = field(default_factory=Counter)  # by model: how often it was planned
-    trials: dict[Key, Examples] = field(default_factory=dict)
+    uses: Counter[int] = field(default_factory=Counter)  # by model: how many clients use it
+    work: dict[Key, Examples] = field(default_factory=dict)
     tallies: dict[Key, Tally] = field(default_factory=dict)
     # The parts of test sets; keeps the objects alive, since their ids are used as keys.
     parts: dict[int, tuple[Examples, list[Part]]] = field(default_factory=dict)
 
-    def plan(self, client_model: ClientModel, test: Examples) -> None:
-        """Plan to evaluate this model on these examples."""
-        planned = list(self._trials(client_model, test))
-        for _, model, examples in planned:
-            self.models[id(model)] = model
-            self.trials[id(model), id(examples)] = examples
-        self.uses.update({id(model) for _, model, _ in planned})
+    def plan(self, trial: Trial) -> None:
+        """Plan what this client evaluates."""
+        used: dict[int, Params | Mask] = {}
+        for client_model in trial.models.views.values():
+            for examples in (trial.test, trial.validation):
+                for _, model, part in self._parts(client_model, examples) if examples else ():
+                    used[id(model)] = model
+                    self.work[id(model), id(part)] = part
+        self.models |= used
+        self.uses.update(used.keys())
 
     def jobs(self) -> Iterator[Job]:
         """Yield the distinct work that was not done yet, in blocks of about equal size."""
         by_model: dict[int, list[Piece]] = {}
-        for key, examples in self.trials.items():
-            if key in self.tallies:
-                continue
-            for start in range(0, len(examples), BLOCK):
-                rows = slice(start, min(start + BLOCK, len(examples)))
-                by_model.setdefault(key[0], []).append((key, examples, rows))
+        for key, examples in self.work.items():
+            if key not in self.tallies:
+                for start in range(0, len(examples), BLOCK):
+                    rows = slice(start, min(start + BLOCK, len(examples)))
+                    by_model.setdefault(key[0], []).append((key, examples, rows))
         for model, pieces in by_model.items():
-            block: list[Piece] = []
-            size = 0
-            for piece in pieces:
-                block.append(piece)
-                size += piece[2].stop - piece[2].start
-                if size >= BLOCK:
-                    yield Job(self.models[model], tuple(block))
-                    block, size = [], 0
-            if block:
-                yield Job(self.models[model], tuple(block))
+            ends = accumulate(rows.stop - rows.start for _, _, rows in pieces)
+            blocks = groupby(zip(ends, pieces, strict=True), lambda piece: (piece[0] - 1) // BLOCK)
+            for _, block in blocks:
+                yield Job(self.models[model], tuple(piece for _, piece in block))
 
     def add(self, job: Job, tallies: list[Tally]) -> None:
         """Add the result of a job; jobs are added in the order they were planned."""
         for (key, _, _), tally in zip(job.pieces, tallies, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
 
+    def score(self, trial: Trial) -> Score:
+        """Return the score of a client, of whose work all was done."""
+        known = trial.validation
+        validation = None if known is None else self._views(trial, known)
+        return Score(self._views(trial, trial.test), trial.models.group, trial.passes, validation)
+
     def forget_personal(self) -> None:
-        """Drop models that were planned once, such as a client's own: they take much memory."""
+        """Drop models that one client used, such as its own: they take much memory."""
         personal = {model for model, count in self.uses.items() if count == 1}
         for model in personal:
             del self.models[model], self.uses[model]
-        for key in [key for key in self.trials if key[0] in personal]:
-            del self.trials[key]
+        for key in [key for key in self.work if key[0] in personal]:
+            del self.work[key]
             self.tallies.pop(key, None)
 
-    def result(
-        self, client_model: ClientModel, test: Examples, group: GroupId | None
-    ) -> Mapping[GroupId, Tally]:
-        """Return the result of this model on these examples, by group."""
-        usual = NO_GROUP if group is None else group
+    def _views(self, trial: Trial, examples: Examples) -> dict[str, Mapping[GroupId, Tally]]:
+        """Return the result of each view on these examples, by group."""
+        usual = NO_GROUP if trial.group is None else trial.group
         # No examples: all counts are 0.
         return {
-            usual if inside is None else inside: self.tallies.get(
-                (id(model), id(examples)), Tally()
-            )
-            for inside, model, examples in self._trials(client_model, test)
+            name: {
+                usual if group is None else group: self.tallies.get((id(model), id(part)), Tally())
+                for group, model, part in self._parts(client_model, examples)
+            }
+            for name, client_model in trial.models.views.items()
         }
 
-    def _trials(
-        self, client_model: ClientModel, test: Examples
+    def _parts(
+        self, client_model: ClientModel, examples: Examples
     ) -> Iterator[tuple[GroupId | None, Params | Mask, Examples]]:
         """Yield the groups inside these examples, each with its model; without any, the whole."""
-        if id(test) not in self.parts:
-            groups = [] if test.group is None else np.unique(test.group).tolist()
-            inside: list[Part] = [(group, test.of_group(group)) for group in groups]
-            self.parts[id(test)] = (test, [(None, test)] if test.group is None else inside)
-        for group, examples in self.parts[id(test)][1]:
+        if id(examples) not in self.parts:
+            groups = [] if examples.group is None else np.unique(examples.group).tolist()
+            inside: list[Part] = [(group, examples.of_group(group)) for group in groups]
+            whole: list[Part] = [(None, examples)]
+            self.parts[id(examples)] = examples, whole if examples.group is None else inside
+        for group, part in self.parts[id(examples)][1]:
             own = client_model.model
-            yield group, own if group is None else client_model.by_group.get(group, own), examples
+            yield group, own if group is None else client_model.by_group.get(group, own), part
 
 
 def run_job(job: Job, learner: Learner) -> list[Tally]:
@@ -125,11 +139,8 @@ def run_job(job: Job, learner: Learner) -> list[Tally]:
 def score_alone(models: ClientModels, client: Client, learner: Learner) -> Score:
     """Evaluate the models of a single client; the same, to the bit, as together with others."""
     board = Scoreboard()
-    for model in models.views.values():
-        board.plan(model, client.test)
+    trial = Trial(models, client.test, client.group, learner.meter.grouping_passes)
+    board.plan(trial)
     for job in board.jobs():
         board.add(job, run_job(job, learner))
-    views = {
-        name: board.result(model, client.test, client.group) for name, model in models.views.items()
-    }
-    return Score(views, models.group, learner.meter.grouping_passes)
+    return board.score(trial)

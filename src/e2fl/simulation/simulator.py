@@ -12,22 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
+from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.algorithms.validate import Border
-from e2fl.data.federated import (
-    Client,
-    ClientId,
-    Examples,
-    FederatedData,
-    GroupId,
-    Lazy,
-    Memory,
-    Population,
-)
+from e2fl.data.federated import Client, ClientId, FederatedData, Lazy, Memory, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
 from e2fl.learning import Learner, one_thread
@@ -35,7 +27,7 @@ from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rounds import HELD, Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.evaluator import Scoreboard, run_job, score_alone
+from e2fl.simulation.evaluator import Scoreboard, Trial, run_job, score_alone
 from e2fl.wire import Message
 
 Item = TypeVar("Item")
@@ -170,31 +162,29 @@ class SimulatedFederation:
         self, round_number: int, delivered: Mapping[ClientId, Any]
     ) -> Mapping[ClientId, Score]:
         """Let clients evaluate what was delivered to them."""
-        tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
-        validation: dict[ClientId, tuple[Examples, GroupId | None]] = {}
 
-        def look(client_id: ClientId) -> tuple[ClientModels, float]:
+        def look(client_id: ClientId) -> Trial:
             client = self._client(client_id, round_number + 1)
             learner = self._learner(client_id, round_number)
-            tests[client_id] = (client.test, client.group)
-            if client.validation is not None:
-                validation[client_id] = (client.validation, client.group)
             models = self.algorithm.model_for(delivered[client_id], client, learner)
-            return self.border.models(models, "model_for"), learner.meter.grouping_passes
+            models = self.border.models(models, "model_for")
+            passes = learner.meter.grouping_passes
+            return Trial(models, client.test, client.group, passes, client.validation)
 
-        clients, tested, validated = sorted(delivered), Scoreboard(), Scoreboard()
+        clients, board = sorted(delivered), Scoreboard()
         scores: dict[ClientId, Score] = {}
         names: dict[ClientId, list[str]] = {}
         for start in range(0, len(clients), HELD):  # the models of all clients may not fit
-            used = dict(self._each("look", look, clients[start : start + HELD]))
-            names |= {client: list(models.views) for client, (models, _) in used.items()}
+            trials = dict(self._each("look", look, clients[start : start + HELD]))
+            names |= {client: list(trial.models.views) for client, trial in trials.items()}
             self.border.same_views(names)
-            scores |= self._score(used, tests, tested)
-            chosen = {client: found for client, found in used.items() if client in validation}
-            for client, score in self._score(chosen, validation, validated).items():
-                scores[client] = replace(scores[client], validation=score.views)
-            tested.forget_personal()
-            validated.forget_personal()
+            for trial in trials.values():
+                board.plan(trial)
+            work = partial(run_job, learner=self.learner)
+            for job, tallies in self._each("score", work, board.jobs()):
+                board.add(job, tallies)
+            scores |= {client: board.score(trial) for client, trial in trials.items()}
+            board.forget_personal()
         return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
@@ -219,27 +209,6 @@ class SimulatedFederation:
                 scores[client] = score
         return UnseenScores(scores, faults)
 
-    def _score(
-        self,
-        used: Mapping[ClientId, tuple[ClientModels, float]],
-        tests: Mapping[ClientId, tuple[Examples, GroupId | None]],
-        board: Scoreboard,
-    ) -> dict[ClientId, Score]:
-        """Return the score of each client with its models; equal work is done once."""
-        for client, (models, _) in used.items():
-            for model in models.views.values():
-                board.plan(model, tests[client][0])
-        for job, found in self._each("score", lambda job: run_job(job, self.learner), board.jobs()):
-            board.add(job, found)
-        return {
-            client: Score(
-                {name: board.result(model, *tests[client]) for name, model in models.views.items()},
-                models.group,
-                passes,
-            )
-            for client, (models, passes) in used.items()
-        }
-
     def rewind(self, round_number: int) -> None:
         """Restore clients as they were after this round."""
         self.memories.rewind(round_number)
@@ -255,19 +224,19 @@ class SimulatedFederation:
     def _deliver(
         self, inbox: Mapping[ClientId, Message]
     ) -> tuple[dict[ClientId, Any], dict[ClientId, int]]:
-        """Return what clients receive, through real bytes, and its size.
+        """Return what clients receive, and its size; a message for many is encoded once."""
+        sent: dict[int, tuple[Any, int]] = {}
+        for message in inbox.values():
+            if id(message) not in sent:
+                raw = message.to_bytes(self.learner.model.spec)
+                sent[id(message)] = self._received(message, raw), len(raw)
+        pairs = {client: sent[id(message)] for client, message in inbox.items()}
+        delivered = {client: received for client, (received, _) in pairs.items()}
+        return delivered, {client: size for client, (_, size) in pairs.items()}
 
-        A message for many clients is encoded once.
-        """
-        spec = self.learner.model.spec
-        opened: dict[int, tuple[Message, int]] = {}
-        delivered, lengths = {}, {}
-        for client, message in inbox.items():
-            if id(message) not in opened:
-                raw = message.to_bytes(spec)
-                opened[id(message)] = (type(message).from_bytes(raw, spec), len(raw))
-            delivered[client], lengths[client] = opened[id(message)]
-        return delivered, lengths
+    def _received(self, message: Message, raw: bytes) -> Any:
+        """Return what clients receive of a message: what its bytes say."""
+        return type(message).from_bytes(raw, self.learner.model.spec)
 
     def _client(self, client: ClientId, before: int) -> Client:
         return replace(self.data.client(client), memory=self.memories.load(client, before))
@@ -278,9 +247,7 @@ class SimulatedFederation:
     def _each(
         self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]
     ) -> Iterator[tuple[Item, Result]]:
-        """Do the work for every item and yield results in order, in parallel unless this kind of
-        work is brief.
-        """
+        """Do work for every item, in parallel unless it is brief; yield results in order."""
         todo = list(items)
         spent: list[float] = []
 
