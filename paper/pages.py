@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from e2fl.errors import RunError
 from e2fl.files import write_text
 from e2fl.metrics.intervals import over_seeds
 from paper import board, figures
 from paper.claims import UNTESTED, counted, findings
-from paper.ledger import HERE, Json, Run, frame
+from paper.ledger import Json, Run, frame
 from paper.studies import OUR_OWN, state
 from paper.tables import (
     PAPER,
+    TEMPLATES,
     Repeats,
     Table,
     at_round,
@@ -201,7 +201,6 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
     facts = Facts(made)
     progress = state(runs)
     longest = max((run.reached for run in runs if run.experiment in LONG), default=0)
-    origins = [run.origin for run in runs]
     values = {name: getattr(facts, name) for name in dir(Facts) if not name.startswith("_")}
     values |= {
         "runs": runs,
@@ -220,20 +219,9 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
         "sections": [(heading, board.text) for heading, board in leaderboard(made)],
         "arena": board.sections(board.read_entries()),
         "yardsticks": list(board.DECLARED),
-        "commits": sorted({_commit(origin["commit"]) for origin in origins if origin["commit"]}),
         "engines": _engines(runs),
-        "machines": sorted({_machine(o["machine"]) for o in origins if o["machine"]}),
     }
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # Markdown
-        extensions=["jinja2.ext.do"],
-    )
-    return {name: environment.get_template(f"{name}.j2").render(values) for name in PAGES}
+    return {name: TEMPLATES.get_template(f"{name}.j2").render(values) for name in PAGES}
 
 
 def write(runs: Sequence[Run], docs: Path) -> list[Path]:
@@ -247,10 +235,6 @@ def write(runs: Sequence[Run], docs: Path) -> list[Path]:
     return written
 
 
-def _commit(commit: str) -> str:
-    return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
-
-
 def _engines(runs: Sequence[Run]) -> dict[int, list[str]]:
     """Return by engine the methods of each experiment with their settings and number of runs."""
     counts: dict[int, Counter[str]] = {}
@@ -261,7 +245,3 @@ def _engines(runs: Sequence[Run]) -> dict[int, list[str]]:
     names = {engine: [f"{name} x {n}" for name, n in counts[engine].items()] for engine in counts}
     first = [f"all others ({sum(counts[min(counts)].values())} runs)"]
     return {engine: names[engine] if engine > min(names) else first for engine in sorted(names)}
-
-
-def _machine(kind: Json) -> str:
-    return f"{kind['cores']} cores with {kind['instructions'].replace('AVX512', 'AVX-512')}"

@@ -11,10 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from e2fl.metrics.intervals import Interval, over_seeds
 from paper.ledger import HERE, Json, Run, canonical
 
+TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # Markdown
+    extensions=["jinja2.ext.do"],
+)
 FAR = 0.1  # two seeds are shown at a round that is at least this part of the longest run
 FEWEST = 3  # seeds for an interval worth the name; two may agree by accident
 NONE = "–"
