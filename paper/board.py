@@ -19,6 +19,7 @@ VARIANTS: Json = DECLARED.pop("variants")
 COLUMNS: list[tuple[str, str, int, float]] = DECLARED.pop("columns")
 COMPARED: list[Json] = DECLARED.pop("compared")
 OURS: list[str] = DECLARED.pop("ours")
+METHODS: list[str] = DECLARED.pop("methods")
 WORST = ("group/worst10", "clients/worst10")  # the page sorts by the first that there is
 
 
