@@ -18,14 +18,13 @@ from paper.tables import (
     TEMPLATES,
     Repeats,
     Table,
-    at_round,
     cell,
     columns,
     declared,
     labelled,
     leaderboard,
     paper_value,
-    repeats_of,
+    picked,
     select,
     table,
 )
@@ -65,7 +64,7 @@ class Facts:
         rows = select(self.frame, experiment, overrides, method)
         if seed is not None:
             rows = rows[rows["seed"] == seed]
-        return next(iter(repeats_of(rows) if at is None else at_round(rows, at)), Repeats(rows))
+        return next(iter(picked(rows, at)), Repeats(rows))
 
     def number(
         self, experiment: str, method: str, path: str = "clients/mean", *at: Any, **where: Any
