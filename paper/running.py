@@ -173,7 +173,7 @@ def run_missing(
             tasks[_task(experiment, folder_of(planned, out))] = planned
         except RunError as error:
             reasons.append((planned, error))
-    folders = [folder_of(planned, out) for planned in tasks.values()]
+    folders = [task.folder or out for task in tasks]
 
     class OriginRecord(Watcher):
         """Stores the origin when a run begins; a resumed one keeps that of its first rounds."""
