@@ -21,7 +21,7 @@ class KnownGroups(Grouping):
             raise ConfigError(
                 "this data declares no groups; count them with `e2fl groups` and let clients find "
                 "them: algorithm = { name = 'e2fl_steady', absent = 'members', own_vote = [0.33, "
-                "1], grouping = { name = 'lowest_loss', groups = 2, forced = 10 } }"
+                "1], grouping = { name = 'lowest_loss', groups = 2, clustered = 10 } }"
             )
         declared = dict(population.declared_groups)
         return Membership(population.groups, declared, inside=not declared)
