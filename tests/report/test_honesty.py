@@ -111,6 +111,13 @@ def test_groups_that_may_be_noise_are_warned_of_in_terminal_and_page(runs, stabi
         assert words is None or words in text
 
 
+@pytest.mark.parametrize("clustering", [{"cost": 1.0, "steps": 1, "stability": 1.0}, {"own": 2.0}])
+def test_a_single_group_and_an_own_clustering_have_no_blur_and_are_not_warned_of(runs, clustering):
+    run = read_run(runs / "e2fl-seed0")
+    made = study_of([replace(run, summary=run.summary | {"metadata": {"clustering": clustering}})])
+    assert "may be noise" not in printed(made)
+
+
 def test_settings_in_which_methods_differ_are_named(runs):
     e2fl, fedavg = (read_run(runs / f"{name}-seed0") for name in ("e2fl", "fedavg"))
     slower = fedavg.config | {"learner": fedavg.config["learner"] | {"learning_rate": 0.5}}
