@@ -76,6 +76,11 @@ def test_nothing_is_bold_and_nobody_is_better_where_chance_explains_every_spread
     assert not {key for key in marked if key.endswith(("worst10", "best10", "std", "variance"))}
     assert verdict(made).text.startswith("Chance alone explains the worst group of every method")
     assert "Chance alone explains this" in verdict(study(hospitals("E2FL", 0.8, 3))).text
+    alone = replace(hospitals("Local", 0.85, 4), alone=True)
+    several = study(alone, hospitals("FedAvg", 0.8, 1), hospitals("E2FL", 0.8, 2))
+    assert alone.mean("group/worst10") > several.subject.mean("group/worst10") + 1
+    assert verdict(several).text.startswith("Chance alone explains the worst group of every method")
+    assert "better still" not in verdict(several).text
 
 
 def test_methods_that_differ_beyond_chance_are_told_apart_though_each_serves_all_alike():
