@@ -106,6 +106,14 @@ def test_gradients_are_compared_with_gradients_and_not_with_the_weights():
     assert set(clips_of(flipped, 7.0)) == {3}
 
 
+def test_a_difference_without_a_loss_is_compared_as_it_is():
+    """Two replies: the model that was sent takes the place of the median."""
+    moved = Weights({"w": torch.tensor([1.0])})
+    sizes = {client: size_of(moved, {}, Weights({"w": torch.tensor([10.0])})) for client in (0, 1)}
+    assert [size.update for size in sizes.values()] == [1.0, 1.0]
+    assert clips_of(sizes, 7.0) == {}
+
+
 def test_an_honest_gradient_may_be_large_where_most_clients_have_converged():
     converged = [(0.01, 0.01), (0.02, 0.02), (0.0, 0.0), (1e-3, 1e-4)]
     assert clips_of(slopes(*converged, (1.0, 5.0)), 7.0) == {}

@@ -80,6 +80,7 @@ def test_frames_a_notebook_form_and_the_order_of_rows():
         ({}, "pass a table"),
         ({"y_true": [1, 0], "y_pred": [1, 0, 1]}, "same number of rows"),
         ({"data": people(9), "y_pred": [1] * 9}, "name columns"),
+        ({"data": people(9), "sensitive_features": people(9)["sex"]}, "name columns"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(given, words):

@@ -87,6 +87,15 @@ def test_mistakes_in_a_section_are_explained(toy, section, values, words):
         build()
 
 
+@pytest.mark.parametrize(
+    ("section", "values"), [("algorithm", {"vote": {"name": 5}}), ("participation", {"name": 5})]
+)
+def test_a_name_that_is_a_number_is_explained(toy, section, values):
+    changed = completed(from_dict(toy.to_dict() | {section: getattr(toy, section) | values}))
+    with pytest.raises(ConfigError, match=r"there is no .* '5'"):
+        (changed.build_algorithm(), changed.build_participation())
+
+
 @pytest.mark.parametrize("part", ["ballot", "downlink"])
 def test_mistakes_in_how_rankings_are_sent_name_the_section(toy, part):
     wrong = replace(toy, algorithm=toy.algorithm | {part: {"name": "buckets", "buckets": 257}})

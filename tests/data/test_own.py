@@ -112,6 +112,10 @@ def test_an_npz_of_ones_own(tmp_path):
     (tmp_path / "d.npz").unlink()  # a run of many hours must not end without a summary
     assert data.about()["rows"] == 60
     assert len(data.about()["sha256"]) == 64
+    np.savez(tmp_path / "b.npz", x=x, y=y, client=school.astype("S"), group=group.astype("S"))
+    data = npz(path=str(tmp_path / "b.npz"))  # bytes are texts, as NumPy stores some columns
+    assert names(data) == ["0", "1", "2"]
+    assert data.group_names == ("False", "True")
     for arrays, reason in (
         ({"x": x, "y": y[:-1], "client": school}, "one label for each of 60 rows"),
         ({"x": 1, "y": y, "client": school}, "for each of 0 rows"),
@@ -217,6 +221,13 @@ class Endless(IterableDataset):
 def test_a_data_set_that_cannot_be_read_says_what_it_needs(dataset):
     with pytest.raises(DataError, match=r"must have rows \(x, y\) or \(x, y, group\)"):
         rows_of(dataset)
+
+
+def test_columns_of_several_levels_are_known_by_their_texts():
+    names = pd.MultiIndex.from_tuples([("site", "name"), ("site", "age"), ("y", "")])
+    frame = pd.DataFrame([("ab"[n % 2], n, n % 3 % 2) for n in range(20)], columns=names)
+    data = e2fl.from_table(frame, client="('site', 'name')", label="('y', '')")
+    assert data.about()["columns"] == {"('site', 'age')": "numbers"}
 
 
 def test_a_table_may_be_anything_that_becomes_a_data_frame():

@@ -76,6 +76,11 @@ def test_nothing_is_bold_and_nobody_is_better_where_chance_explains_every_spread
     assert not {key for key in marked if key.endswith(("worst10", "best10", "std", "variance"))}
     assert verdict(made).text.startswith("Chance alone explains the worst group of every method")
     assert "Chance alone explains this" in verdict(study(hospitals("E2FL", 0.8, 3))).text
+    alone = replace(hospitals("Local", 0.85, 4), alone=True)
+    several = study(alone, hospitals("FedAvg", 0.8, 1), hospitals("E2FL", 0.8, 2))
+    assert alone.mean("group/worst10") > several.subject.mean("group/worst10") + 1
+    assert verdict(several).text.startswith("Chance alone explains the worst group of every method")
+    assert "better still" not in verdict(several).text
 
 
 def test_methods_that_differ_beyond_chance_are_told_apart_though_each_serves_all_alike():
@@ -109,6 +114,13 @@ def test_groups_that_may_be_noise_are_warned_of_in_terminal_and_page(runs, stabi
     for text in (printed(made), page(made)):
         assert ("may be noise" in text) == (words is not None)
         assert words is None or words in text
+
+
+@pytest.mark.parametrize("clustering", [{"cost": 1.0, "steps": 1, "stability": 1.0}, {"own": 2.0}])
+def test_a_single_group_and_an_own_clustering_have_no_blur_and_are_not_warned_of(runs, clustering):
+    run = read_run(runs / "e2fl-seed0")
+    made = study_of([replace(run, summary=run.summary | {"metadata": {"clustering": clustering}})])
+    assert "may be noise" not in printed(made)
 
 
 def test_settings_in_which_methods_differ_are_named(runs):

@@ -118,6 +118,8 @@ def test_examples_unlike_those_of_the_run_are_refused(tmp_path):
     for group in (7, 2, -1, 0.5):
         with pytest.raises(DataError, match=f"declares the group {group}; the run has"):
             assign(folder, train, group=group)
+    with pytest.raises(DataError, match="the group 'G1'; it must be a number"):
+        assign(folder, train, group="G1")
     assert assign(folder, train, group=1).group == 1
     (folder / "config.toml").unlink()
     with pytest.raises(RunError, match=r"config\.toml cannot be read"):

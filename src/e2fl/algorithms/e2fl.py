@@ -40,6 +40,7 @@ from e2fl.rankings.order import Ranking, median_of
 from e2fl.rankings.votes import Borda, Vote, elect, name_of, share_of
 
 WEIGHT = Limits(least=0, most=1000)  # of a ranking in a vote, relative to a ballot
+LEAST_WEIGHT = 0.001  # above 0; `share_of` would round smaller ones to 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,10 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        weights = {"incumbents": [self.incumbents], "smoothing": [self.smoothing]}
+        for name, given in (weights | {"own_vote": self.own_vote}).items():
+            lost = any(0 < weight < LEAST_WEIGHT for weight in given)
+            self.require(not lost, name, f"0, or at least {LEAST_WEIGHT}")
         whole = not isinstance(self.downlink, Boundary)
         self.require(whole, "downlink", "a format of whole rankings, such as buckets")
 

@@ -42,7 +42,7 @@ def capped(reply: Any, most: int) -> tuple[Message, str]:
 class Size:
     """The norms of an update and of the weights that were sent, and the loss that is claimed."""
 
-    update: float  # a gradient: relative to the largest one that its loss allows
+    update: float  # a gradient with a loss: relative to the largest one that its loss allows
     sent: float
     loss: float = 0.0
     is_gradient: bool = False
@@ -61,7 +61,7 @@ def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None
     whole = origin or getattr(sent, sent.weights_field() or "", {})
     update, sent_norm = math.sqrt(squared_norm(moved)), math.sqrt(squared_norm(whole))
     loss = getattr(reply, "loss", 0.0)
-    if not origin:
+    if not origin and hasattr(reply, "loss"):
         update /= -math.expm1(-max(loss, LOW_LOSS))  # as that of a cross-entropy: 1 - exp(-loss)
     return Size(update, sent_norm, loss, is_gradient=not origin)
 

@@ -37,7 +37,7 @@ def known_settings(kind: str, section: Section) -> dict[str, Setting]:
     known: dict[str, Setting] = dict(common.get(kind, {}))
     with suppress(ConfigError):  # data made in Python has no name that can be looked up
         if "name" in section:
-            known |= settings_of(look_up(section["name"], REGISTRIES[kind], kind))
+            known |= settings_of(look_up(str(section["name"]), REGISTRIES[kind], kind))
     return known
 
 

@@ -68,6 +68,8 @@ def as_text(value: Any) -> str:
 
 def texts_of(values: Any) -> Texts:
     """Return values as texts."""
+    if getattr(values, "dtype", None) is not None and values.dtype.kind == "S":  # as in an .npz
+        values = np.char.decode(values, "utf-8", "replace")
     codes, distinct = pd.factorize(values, use_na_sentinel=False)
     return np.array([as_text(value) for value in distinct], dtype=np.object_)[codes]
 
@@ -171,7 +173,7 @@ def open_sheet(table: Any) -> Sheet:
         given = isinstance(table, pd.DataFrame)
         where, digest = "the DataFrame" if given else "the rows", None
         frame = table.reset_index(drop=True) if given else pd.DataFrame(list(table), dtype=object)
-        frame.columns = frame.columns.astype(str)
+        frame.columns = list(map(str, frame))
     if not len(frame):
         raise DataError(f"{where} has no rows")
     header = list(frame)

@@ -239,7 +239,8 @@ def _of_methods(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:
 
 def _doubt(label: str, clustering: Json) -> str:
     """Return why groups that were found may be noise; empty if they are clear."""
-    stability, relative = clustering["stability"], clustering["blur"] / (clustering["cloud"] or 1.0)
+    stability = clustering.get("stability", 1.0)
+    relative = clustering.get("blur", 0.0) / (clustering.get("cloud") or 1.0)  # of several groups
     if stability < MIN_STABILITY:
         return words("unfair", "unstable", label=label, value=stability, limit=MIN_STABILITY)
     if relative <= MAX_RELATIVE_BLUR:

@@ -236,6 +236,11 @@ class Study:
         return tuple(method for method in self.methods if not method.view)
 
     @property
+    def honest(self) -> tuple[Method, ...]:
+        """Those without malicious clients, which the verdict compares; all if each has some."""
+        return tuple(method for method in self.main if not method.attacked) or self.main
+
+    @property
     def alone(self) -> Method | None:
         """The method whose clients train on their own, if it was run on the same data."""
         alone = (method for method in self.main if method.alone and self.same_data)
@@ -250,8 +255,7 @@ class Study:
             worst, mean = (-math.inf if value is None else value for value in values)
             return not method.alone, worst, mean
 
-        honest = [method for method in self.main if not method.attacked] or self.main
-        ranked = sorted(honest, key=rank, reverse=True)
+        ranked = sorted(self.honest, key=rank, reverse=True)
         return (ranked[0], ranked[1]) if len(ranked) > 1 and self.same_data else None
 
     @property

@@ -292,6 +292,8 @@ class TrainedRun:
         if not len(examples.x) == len(labels) == len(groups):
             raise DataError(f"{name} examples need as many labels, and groups if any, as rows")
         declared = np.asarray([] if group is None else [group])
+        if declared.dtype.kind not in "iufb":
+            raise DataError(f"the client declares the group {group!r}; it must be a number")
         most = int(self.summary["inputs"]["groups"]) or 2**31
         for what, numbers, count in (
             (f"{name} row {{}} has the label", labels, self.classes),

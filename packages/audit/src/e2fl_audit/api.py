@@ -166,7 +166,7 @@ def audit(
     features = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
     if data is None:
         data, roles, features = _of_arrays(roles, features)
-    names = [*roles.values(), *(features or ())]
+    names = [*roles.values(), *(features if isinstance(features, list | tuple) else [features])]
     if not all(isinstance(name, str | None) for name in names):
         raise AuditError("name columns of the table; add arrays to it, as in frame.assign(p=p)")
     named = replace(settings, groups=tuple(features or ()), **roles)
