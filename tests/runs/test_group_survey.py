@@ -127,5 +127,5 @@ def test_the_command_prints_a_table_and_advice(tmp_path, capsys):
         assert words in shown.out
     assert "clustering into 3 groups" in shown.err
     for first, last in ((1, 3), (4, 3), (2, 24)):
-        with pytest.raises(ConfigError, match="--"):
+        with pytest.raises(ConfigError, match=f"not {first} and {last}"):
             survey(experiment(), first, last, data=Toy(clients=24))

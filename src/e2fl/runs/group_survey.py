@@ -125,8 +125,10 @@ def survey(
     """
     data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     if not 2 <= first <= last < len(data.population):
-        clients = f"and less than the {len(data.population)} clients"
-        raise ConfigError(f"--from must be at least 2, --to not less than --from, {clients}")
+        raise ConfigError(
+            f"--from must be at least 2, --to not less than --from and less than the "
+            f"{len(data.population)} clients, not {first} and {last}"
+        )
     grouping, seed = getattr(experiment.build_algorithm(), "grouping", None), experiment.seed
     own = grouping if isinstance(grouping, RankClustering) else RankClustering()
     clustering = replace(own, groups=last)
