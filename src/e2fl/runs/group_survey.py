@@ -93,15 +93,19 @@ class Survey:
         text = (
             f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Without a quarter "
             f"of the clients, the groups found agree to {best.stability:.2f}; the smallest has "
-            f"{best.smallest} clients."
+            f"{best.smallest} client{'s' if best.smallest > 1 else ''}."
         )
-        if last == best:
-            return text
-        return (
-            f"{text} Silhouettes are flat from {best.groups} to {last.groups} groups, so the "
-            f"number is uncertain: fewer groups hide small ones. {most.groups} groups are as "
-            f"stable ({most.stability:.2f}): grouping = {self.grouping(most.groups)}."
-        )
+        if last != best:
+            text += (
+                f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number "
+                "is uncertain: fewer groups hide small ones."
+            )
+        if most != best:
+            text += (
+                f" {most.groups} groups are as stable ({most.stability:.2f}): "
+                f"grouping = {self.grouping(most.groups)}."
+            )
+        return text
 
     def grouping(self, groups: int) -> str:
         """Return the settings of this clustering that differ from the defaults, as TOML."""
