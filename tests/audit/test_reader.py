@@ -53,6 +53,16 @@ def test_columns_can_be_named(table):
     assert found.labels[found.positive] == "yes"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"y": "y", "y_hat": "y"}, {"y": "p", "score": "p"}, {"groups": ("y",)}, {"groups": ("p",)}],
+    ids=str,
+)
+def test_no_column_is_label_prediction_and_group_at_once(table, options):
+    with pytest.raises(AuditError, match="is used twice"):
+        read(table("client,y,p\na,1,1\nb,0,1\n"), **({"y_hat": "p"} | options))
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_separators_are_told_from_the_header(table, separator):
     rows = [("client", "group", "accuracy"), ("a", "x", "90"), ("b", "y", "80")]

@@ -43,6 +43,12 @@ def test_a_summary_of_groups_of_clients_inside_them_and_of_none():
     assert summarise(arrays({"a": None, "b": None})).groups == {"all clients": 2}
 
 
+def test_test_rows_that_clients_share_count_once_in_their_group():
+    stored = summarise(FairMNISTRotate(source="bundled", clients=20)).to_json()
+    assert {group["test"] for group in stored["groups"]} == {1000}
+    assert stored["examples"]["test"] == 10_000
+
+
 def test_of_many_clients_some_of_each_group_are_counted():
     data = FairMNISTRotate(source="bundled", clients=500)
     facts = summarise(data)

@@ -1,5 +1,6 @@
 """Pages: links lead somewhere, commands are valid, paths exist, and the length is held."""
 
+import argparse
 import re
 import shlex
 
@@ -7,6 +8,7 @@ import pytest
 
 import e2fl
 from e2fl.cli import build_parser
+from e2fl_audit.command import add_arguments
 from tests.docs.pages import DOCS, GENERATED, ROOT, blocks, read
 
 SOURCE = ROOT / "src" / "e2fl"
@@ -28,6 +30,14 @@ def test_there_are_fifteen_pages_of_a_limited_length():
 def _words(text):
     prose = re.sub(r"```.*?```", "", text, flags=re.S)
     return sum(bool(re.search(r"\w", word)) for word in prose.split())
+
+
+def test_the_options_that_the_page_on_audits_names_exist():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", read("docs/audit.md")))
+    assert len(named) > 10
+    assert named <= set(parser._option_string_actions)
 
 
 def test_the_files_that_the_architecture_names_exist():

@@ -36,6 +36,16 @@ def test_chance_gives_the_variance_of_a_binomial():
     assert np.all(draws["clients/worst10"] <= draws["clients/best10"])
 
 
+def test_clients_that_share_model_and_test_rows_are_one_draw():
+    """A hundred clients of a group that are tested on the same rows tell no more than one."""
+    frame = parts_of({"A": 80.0, "B": 80.0}, clients_each=100, test_rows=ROWS).assign(seed=0)
+    shared = frame.assign(loss=np.repeat([0.5, 0.7], 100))
+    own = frame.assign(loss=np.linspace(0.5, 0.7, 200))
+    for parts, draws in ((shared, 1), (own, 100), (shared.assign(loss=np.nan), 100)):
+        made = Method("E2FL", pd.DataFrame([row_of(frame)]), parts)
+        assert made.chance["group/variance"] == pytest.approx(SAMPLING / draws / 2, rel=0.15)
+
+
 def test_chance_explains_clients_served_alike_in_95_of_100_tables():
     alike = [hospitals("X", 0.8, seed) for seed in range(60)]
     for path in ("clients/variance", "clients/worst10", "group/worst10"):

@@ -105,6 +105,9 @@ def test_a_flat_silhouette_names_the_range_and_the_most_groups_that_are_as_stabl
     assert "flat from 5 to 12 groups" in found.advice()
     assert 'grouping = { name = "rank_clustering", groups = 10 }' in found.advice()
     assert "flat" not in Survey((row(2, 0.1), row(3, 0.2), row(4, 0.15))).advice()
+    alone = Survey((row(5, 0.2, smallest=1), row(8, 0.2, stability=0.7))).advice()
+    assert "the smallest has 1 client. Silhouettes are flat" in alone
+    assert "as stable" not in alone
 
 
 def test_the_advice_asks_for_the_clustering_that_was_surveyed():
@@ -127,5 +130,5 @@ def test_the_command_prints_a_table_and_advice(tmp_path, capsys):
         assert words in shown.out
     assert "clustering into 3 groups" in shown.err
     for first, last in ((1, 3), (4, 3), (2, 24)):
-        with pytest.raises(ConfigError, match="--"):
+        with pytest.raises(ConfigError, match=f"not {first} and {last}"):
             survey(experiment(), first, last, data=Toy(clients=24))

@@ -33,8 +33,8 @@ class DataSummary:
     mix: pd.DataFrame  # training examples of each class, by client and group, of those counted
     names: Mapping[ClientId, str]  # of the clients that were counted
     groups: Mapping[str, int]  # clients of each group; one with rows of several counts in each
-    tested: Mapping[str, int]  # test examples, by group
-    test: int  # test examples in all; those that clients share count once
+    tested: Mapping[str, int]  # test examples, by group; those that clients share count once
+    test: int  # test examples in all, counted in the same way
     sizes: tuple[int, ...]  # training examples of every client, or of those counted
 
     @property
@@ -106,6 +106,7 @@ def summarise(data: FederatedData) -> DataSummary:
     mix: dict[tuple[ClientId, str], NDArray[np.int64]] = {}
     tested: Counter[str] = Counter()
     tests: dict[int, Examples] = {}  # a test set of several clients counts once
+    counted_tests: set[tuple[str, int]] = set()
     inside = False
     counted = _even_choice(data.population.declared, COUNTED)
     for client_id in counted:
@@ -115,7 +116,9 @@ def summarise(data: FederatedData) -> DataSummary:
         for group, rows in rows_by_group(data, client.train, client.group).items():
             mix[client_id, group] = np.bincount(client.train.y[rows], minlength=data.classes)
             whole = client.test.group is None
-            tested[group] += len(client.test if whole else of_tests.get(group, ()))
+            if (group, id(client.test)) not in counted_tests:
+                tested[group] += len(client.test if whole else of_tests.get(group, ()))
+            counted_tests.add((group, id(client.test)))
         tests[id(client.test)] = client.test
     members = Counter(group for _, group in mix)
     if not inside:

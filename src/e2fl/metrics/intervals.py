@@ -2,7 +2,8 @@
 
 Intervals are Student's t, over seeds or over clients. For chance, every client gets its own number
 of test rows and the same true accuracy, the mean over clients: what its test set shows then varies
-by chance alone, and so do the spreads over clients and groups.
+by chance alone, and so do the spreads over clients and groups. Clients that share both model and
+test rows are one draw.
 """
 
 import math
@@ -70,17 +71,27 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Interval 
 
 
 def chance_draws(
-    accuracy: ArrayLike, n: ArrayLike, client: Labels, group: Labels | None = None, *, seed: int = 0
+    accuracy: ArrayLike,
+    n: ArrayLike,
+    client: Labels,
+    group: Labels | None = None,
+    *,
+    test: Positions | None = None,
+    seed: int = 0,
 ) -> dict[str, Numbers]:
     """Return draws of every spread, such as clients/variance, by its path: [draws].
 
     accuracy: [rows], in percent; n: [rows], test rows; a row is a client, or its part in a group.
+    test: [rows], the same number where clients share model and test rows, which are drawn once.
     """
     sizes = np.maximum(1, np.round(numbers(n, "n"))).astype(np.int64)
     rate = float(np.mean(combined(numbers(accuracy, "accuracy"), client, sizes))) / 100
     draws = int(min(DRAWS, max(100, CELLS // len(sizes))))
     rng = np.random.default_rng(seed)
-    right = rng.binomial(sizes, min(1.0, max(0.0, rate)), (draws, len(sizes)))
+    own = np.arange(len(sizes)) if test is None else test
+    _, first, shared = np.unique(own, return_index=True, return_inverse=True)
+    drawn = rng.binomial(sizes[first], min(1.0, max(0.0, rate)), (draws, len(first)))
+    right = drawn[:, shared]
     _, clients = codes(client, "client")
     levels = {"clients": _summed(right, clients) / np.bincount(clients, weights=sizes)}
     if group is not None:

@@ -207,18 +207,20 @@ def _group_in(run: Run, row: Json) -> str:
 
 
 def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
-    """Return the rows of the clients.csv of these runs, with the accuracy of a view.
+    """Return the rows of the clients.csv of these runs, with the accuracy of a view and the loss.
 
     The group is the declared one or, if groups are measured as found, the one it was served as.
     """
     column = f"accuracy_{view}" if view else "accuracy"
     rows = [
-        (run.seed, str(row["client"]), _group_in(run, row), row["n"], row[column])
+        (run.seed, str(row["client"]), _group_in(run, row), row["n"], row[column], row.get("loss"))
         for run in runs
         for row in run.clients
         if column in row
     ]
-    return pd.DataFrame(rows, columns=list(PARTS)).astype({"n": float, "accuracy": float})
+    return pd.DataFrame(rows, columns=list(PARTS)).astype(
+        dict.fromkeys(("n", "accuracy", "loss"), float)
+    )
 
 
 def _of_methods(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:

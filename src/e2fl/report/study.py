@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl.metrics import Interval, Measure, measure_of, tenth
-from e2fl.metrics.accuracy import Numbers
+from e2fl.metrics.accuracy import Numbers, Positions
 from e2fl.metrics.intervals import LEVEL, chance_draws, over_clients, over_seeds, paired
 from e2fl.runs.records import numbers_of
 from e2fl.runs.store import Run
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 # The parts of a summary that a line of history does not have.
 WHOLE_RUN = ("bytes", "bits", "budget", "inference", "loss", "participation", "seconds", "unseen")
-PARTS = ("seed", "client", "group", "n", "accuracy")
+PARTS = ("seed", "client", "group", "n", "accuracy", "loss")
 
 
 def frame(runs: Iterable[Run]) -> pd.DataFrame:
@@ -167,7 +167,9 @@ class Method:
         grouped = bool((tested["group"] != "").all())
         names = ["accuracy", "n", "client", *(["group"] if grouped else [])]
         draws = [
-            chance_draws(**{name: rows[name].to_numpy() for name in names}, seed=position)
+            chance_draws(
+                **{name: rows[name].to_numpy() for name in names}, test=_tests(rows), seed=position
+            )
             for position, (_, rows) in enumerate(tested.groupby("seed", sort=False))
         ]
         return {key: np.mean([draw[key] for draw in draws], axis=0) for key in draws[0]}
@@ -191,6 +193,15 @@ class Method:
             return 0.0
         distances = self._draws[f"{level}/best10"] - self._draws[f"{level}/worst10"]
         return float(np.quantile(distances, LEVEL))
+
+
+def _tests(rows: pd.DataFrame) -> Positions:
+    """Return the same number for clients that share model and test rows: their losses are equal."""
+    own = pd.Series(np.arange(len(rows)), rows.index)
+    if "loss" not in rows:
+        return own.to_numpy()
+    same = [rows[name] for name in ("group", "n", "accuracy", "loss")]
+    return own.groupby(same).transform("min").where(rows["loss"] > 0, own).to_numpy(np.int64)
 
 
 def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:

@@ -93,15 +93,19 @@ class Survey:
         text = (
             f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Without a quarter "
             f"of the clients, the groups found agree to {best.stability:.2f}; the smallest has "
-            f"{best.smallest} clients."
+            f"{best.smallest} client{'s' if best.smallest > 1 else ''}."
         )
-        if last == best:
-            return text
-        return (
-            f"{text} Silhouettes are flat from {best.groups} to {last.groups} groups, so the "
-            f"number is uncertain: fewer groups hide small ones. {most.groups} groups are as "
-            f"stable ({most.stability:.2f}): grouping = {self.grouping(most.groups)}."
-        )
+        if last != best:
+            text += (
+                f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number "
+                "is uncertain: fewer groups hide small ones."
+            )
+        if most != best:
+            text += (
+                f" {most.groups} groups are as stable ({most.stability:.2f}): "
+                f"grouping = {self.grouping(most.groups)}."
+            )
+        return text
 
     def grouping(self, groups: int) -> str:
         """Return the settings of this clustering that differ from the defaults, as TOML."""
@@ -125,8 +129,10 @@ def survey(
     """
     data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     if not 2 <= first <= last < len(data.population):
-        clients = f"and less than the {len(data.population)} clients"
-        raise ConfigError(f"--from must be at least 2, --to not less than --from, {clients}")
+        raise ConfigError(
+            f"--from must be at least 2, --to not less than --from and less than the "
+            f"{len(data.population)} clients, not {first} and {last}"
+        )
     grouping, seed = getattr(experiment.build_algorithm(), "grouping", None), experiment.seed
     own = grouping if isinstance(grouping, RankClustering) else RankClustering()
     clustering = replace(own, groups=last)

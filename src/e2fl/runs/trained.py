@@ -192,8 +192,8 @@ class TrainedRun:
             return Encoding.from_json(encoding).encode(source)
         try:
             x = np.load(source, allow_pickle=False) if isinstance(source, Path) else source
-        except ValueError as error:
-            raise DataError(f"{source} is not an array of numbers ({error})") from error
+        except ValueError as error:  # NumPy's own message recommends to load pickles
+            raise DataError(f"{source} is not an array of numbers, as numpy.save writes") from error
         x = np.asarray(x)
         if x.dtype.kind != "f":
             raise DataError(

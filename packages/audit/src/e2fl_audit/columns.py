@@ -47,8 +47,13 @@ def choose(sheet: Sheet, settings: Settings) -> Roles:
             "column with --y-hat or --score) and labels (y), one row per client needs accuracy, or "
             "another measure named with --score"
         )
-    groups = [_named(sheet, name, "--group") for name in settings.groups]
-    return Roles(values, list(dict.fromkeys(groups or _usual_groups(sheet, settings))))
+    named = dict.fromkeys(_named(sheet, name, "--group") for name in settings.groups)
+    used = [*(name for role, name in values.items() if role != "client"), *named]
+    for name in used:
+        if used.count(name) > 1:
+            what = f"column '{name}' is used twice, of label, prediction and group"
+            raise AuditError(f"{sheet.name}: {what}; name another one")
+    return Roles(values, list(named or _usual_groups(sheet, settings)))
 
 
 def _named(sheet: Sheet, name: str, option: str) -> str:
