@@ -247,21 +247,14 @@ def test_an_embedding_that_is_given_floats_gets_a_hint():
         Model(network).require_fit((16,), 3, "own")
 
 
-def test_networks_with_dropout_and_no_other_obstacle_can_be_ranked(toy, tmp_path):
+def test_networks_with_dropout_and_no_other_obstacle_can_be_ranked():
     def make(inputs, classes):
         linear = nn.Linear(inputs[0], 12, bias=False)
         return nn.Sequential(linear, nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, classes, bias=False))
 
-    one, again = (
-        list(Problem(ALGORITHMS["e2fl"](clients_per_round=4), network=make).run(f, 2))
-        for f in _two(make)
-    )
-    assert [r.scores for r in one] == [r.scores for r in again]
-
-
-def _two(make):
     problem = Problem(ALGORITHMS["e2fl"](clients_per_round=4), network=make)
-    return problem.federation(threads=1), problem.federation(threads=3)
+    one, again = (list(problem.run(problem.federation(threads=n), 2)) for n in (1, 3))
+    assert [r.scores for r in one] == [r.scores for r in again]
 
 
 def test_such_a_run_can_be_read_and_predicts(toy, tmp_path):
