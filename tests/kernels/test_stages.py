@@ -123,7 +123,8 @@ def made(shape, classes, sizes, *, weighted=False):
         Batch(
             torch.randn(n, *shape, generator=random),
             torch.randint(classes, (n,), generator=random),
-            *(0.05, 0.9, 1e-3),
+            np.array([[0.05, 0.9, 1e-3]]),
+            np.array([n]),
             torch.rand(n, generator=random) if weighted else None,
         )
         for n in sizes
