@@ -172,15 +172,13 @@ def test_fedprox_is_fedavg_with_a_pull_towards_what_was_sent():
     learner, client = problem.federation().learner, problem.data.client(0)
     message = Weights(learner.initial)
     plain = FedAvg().train(message, client, learner)
-    for name, value in FedProx(proximal=0).train(message, client, learner).params.items():
-        assert torch.equal(value, plain.params[name])
+    assert same(FedProx(proximal=0).train(message, client, learner), plain)
     pulled = FedProx(proximal=2).train(message, client, learner)
     w = dict(learner.initial)
     for _ in range(learner.settings.epochs):
         slope = learner.gradient(w, client.train)
         w = {n: v - 0.1 * (slope[n] + 2 * (v - learner.initial[n])) for n, v in w.items()}
-    for name, value in pulled.params.items():
-        torch.testing.assert_close(value, w[name], rtol=1e-4, atol=1e-5)
+    assert same(pulled.params, w, tolerance=1e-4)
 
 
 def test_ditto_trains_its_own_model_further_in_every_round_towards_the_global_one():

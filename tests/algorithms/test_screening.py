@@ -13,7 +13,7 @@ from e2fl.algorithms.screening import Size, clips_of, size_of
 from e2fl.evaluation import total
 from e2fl.rounds import Replies, run
 from e2fl.runs.runner import run_experiment
-from e2fl.testing.contract import Problem
+from e2fl.testing.contract import Problem, same
 from e2fl.wire import Weights
 
 ATTACKER = 1
@@ -158,8 +158,7 @@ def test_honest_replies_keep_their_bits():
         *_, last = run(server, federation)
         assert not last.faults
         states.append(last.state.params)
-    for name, value in states[0].items():
-        assert torch.equal(value, states[1][name])
+    assert same(*states)
 
 
 def test_a_client_of_a_minority_is_not_clipped_because_the_others_have_converged(toy):
