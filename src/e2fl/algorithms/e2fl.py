@@ -12,7 +12,7 @@ the paper's algorithm.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Annotated, Literal, cast
 
 from typing_extensions import Doc
@@ -162,14 +162,11 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             group: state.ranking_of(group, state.groups)
             for group in grouping.compared(state.membership)
         }
+        late = {client: grouping.is_late(state.membership, client) for client in clients}
+        starts = {False: state.global_ranking, True: state.membership.origin}
         reading = self.read(state)
-
-        @cache
-        def message(late: bool) -> AnyInvitation:
-            start = state.membership.origin if late else state.global_ranking
-            return reading.invitation(start, groups)
-
-        return {client: message(grouping.is_late(state.membership, client)) for client in clients}
+        messages = {kind: reading.invitation(starts[kind], groups) for kind in {*late.values()}}
+        return {client: messages[kind] for client, kind in late.items()}
 
     def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
         """Return the ballots of a reply, decoded against the ranking that its client was sent."""
@@ -243,18 +240,17 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         )
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyMasks]:
+        offers = {client: self.grouping.offer(state.membership, client) for client in clients}
         latest, reading = state.groups | state.smooth_groups, self.read(state)
         global_ranking = state.smooth_global or state.global_ranking
 
-        @cache
         def message(groups: tuple[GroupId, ...]) -> AnyMasks:
             rankings = {group: state.ranking_of(group, latest) for group in groups}
             voted = tuple(group for group in groups if group in state.groups)
             return reading.offer(global_ranking, rankings, voted)
 
-        return {
-            client: message(self.grouping.offer(state.membership, client)) for client in clients
-        }
+        messages = {groups: message(groups) for groups in set(offers.values())}
+        return {client: messages[groups] for client, groups in offers.items()}
 
     def describe(self, state: Rankings) -> Description:
         def models() -> dict[str, AnyModel]:

@@ -6,7 +6,6 @@ average. The grouping must not cluster rankings.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Annotated, Any
 
 from typing_extensions import Doc
@@ -118,16 +117,15 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         )
 
     def serve(self, state: Averages, clients: Sequence[ClientId]) -> Mapping[ClientId, Models]:
+        offers = {client: self.grouping.offer(state.membership, client) for client in clients}
         served = state.groups | state.smooth
-
-        @cache
-        def message(groups: tuple[GroupId, ...]) -> Models:
-            models = tuple(served.get(group, state.params) for group in groups)
-            return Models(state.params, groups, models)
-
-        return {
-            client: message(self.grouping.offer(state.membership, client)) for client in clients
+        messages = {
+            groups: Models(
+                state.params, groups, tuple(served.get(group, state.params) for group in groups)
+            )
+            for groups in set(offers.values())
         }
+        return {client: messages[groups] for client, groups in offers.items()}
 
     def describe(self, state: Averages) -> Description:
         served = state.groups | state.smooth
