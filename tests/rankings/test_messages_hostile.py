@@ -1,11 +1,11 @@
 """Mutated and forged messages with coded rankings end in WireError, before they cost anything."""
 
-import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from benchmarks.fuzz_ballots import mutate
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.errors import WireError
 from e2fl.grouping import KnownGroups, LowestLoss, RankClustering
@@ -20,32 +20,15 @@ from e2fl.rankings.messages import (
 )
 from e2fl.testing.contract import Problem
 from tests.rankings.test_messages import DOWN, e2fl
+from tests.test_wire import sealed
 
 
 def mutations(raw, count):
     """Changed, cut and lengthened messages, half of them with a checksum that fits."""
     rng = np.random.default_rng(0)
     for number in range(count):
-        forged = bytearray(raw)
-        for _ in range(rng.integers(1, 4)):
-            what, place = rng.integers(4), int(rng.integers(4, len(forged)))
-            if what < 2:
-                forged[place] = int(rng.integers(256))
-            elif what == 2:
-                del forged[place : place + int(rng.integers(1, 9))]
-            else:
-                forged[place:place] = rng.bytes(int(rng.integers(1, 9)))
-        if number % 2:
-            forged = sealed(forged)
-        yield bytes(forged)
-
-
-def sealed(raw):
-    """Make the length of the payload and the checksum fit, as a forger would."""
-    if len(raw) >= 44:
-        raw[12:20] = max(0, len(raw) - raw[5]).to_bytes(8, "little")
-        raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
-    return raw
+        forged = bytearray(mutate(raw, [raw], rng))
+        yield bytes(sealed(forged) if number % 2 else forged)
 
 
 @pytest.mark.parametrize("grouping", [KnownGroups(), LowestLoss(), RankClustering()], ids=str)
