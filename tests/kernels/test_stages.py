@@ -193,7 +193,7 @@ def test_winograd_gives_the_convolution(pools):
     network = network.float().append(linear(expected.shape[1], expected.shape[1]))
     params = {name: weight.detach() for name, weight in network.named_parameters()}
     params[list(params)[-1]] = torch.eye(expected.shape[1])
-    outputs = engine_for(Model(network)).outputs(params, images)
+    (outputs,) = engine_for(Model(network)).outputs_of(params, [images])
     assert (outputs - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
@@ -237,10 +237,10 @@ def test_outputs_are_those_of_the_network_however_many_at_once(name):
     model = model_of(name)
     params = model.initial_weights(0)
     x = torch.randn(70, *NETWORKS[name][1], generator=torch.Generator().manual_seed(2))
-    together = engine_for(model).outputs(params, x)
-    plain = AutogradEngine(model).outputs(params, x)
+    (together,) = engine_for(model).outputs_of(params, [x])
+    (plain,) = AutogradEngine(model).outputs_of(params, [x])
     torch.testing.assert_close(together, plain, rtol=1e-4, atol=1e-5)
-    apart = torch.cat([engine_for(model).outputs(params, part) for part in x.split(9)])
+    apart = torch.cat(engine_for(model).outputs_of(params, x.split(9)))
     assert torch.equal(together, apart)
 
 

@@ -76,7 +76,7 @@ def test_masks_losses_and_straight_through_gradients_of_the_golden_trace(step):
     kept = mask_of(invert(np.array(order, dtype=np.int32)), 0.5)
     assert kept.astype(int).tolist() == mask
     effective = {"0.weight": weights["0.weight"] * torch.from_numpy(kept).view(2, 3)}
-    outputs = AutogradEngine(model).outputs(effective, BATCH.x)
+    (outputs,) = AutogradEngine(model).outputs_of(effective, [BATCH.x])
     assert float(nn.functional.cross_entropy(outputs, BATCH.y)) == pytest.approx(loss, abs=1e-6)
     found = AutogradEngine(model).gradients(effective, BATCH)["0.weight"] * weights["0.weight"]
     assert found.reshape(-1).tolist() == pytest.approx(gradient, abs=1e-6)

@@ -121,7 +121,7 @@ def test_the_training_loss_is_the_mean_over_all_steps(own, engine):
     assert learner.meter.losses.mean is None
     examples = points()
     learner.fit(learner.initial, examples, loss=own)
-    outputs = learner.engine.outputs(learner.initial, examples.inputs()).double()
+    outputs = learner.engine.outputs_of(learner.initial, [examples.inputs()])[0].double()
     expected = (own or cross_entropy)(outputs, examples.labels())
     assert learner.meter.losses.mean == pytest.approx(float(expected), rel=1e-5)
     assert learner.meter.losses.examples == 2 * len(examples)

@@ -205,10 +205,6 @@ class AutogradEngine:
         back = slope(outputs.detach(), rows).to(outputs.dtype)
         return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
 
-    def outputs(self, params: Params, x: Tensor) -> Tensor:
-        """Return the logits, on the CPU."""
-        return self.outputs_of(params, [x])[0]
-
     def outputs_of(self, params: Params, inputs: Iterable[Tensor]) -> list[Tensor]:
         """Return the logits of several sets of examples, on the CPU."""
         moved = {name: weight.to(self.device) for name, weight in params.items()}
