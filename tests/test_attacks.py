@@ -32,7 +32,6 @@ from e2fl.testing.toy import Toy
 
 POPULATION = Population(dict(enumerate([0, 0, 0, 1, 1, 2])), 3)
 EDGES = 200
-METHODS = {"fedavg": "FedAvg", "e2fl": "E2FL"}
 
 
 def colluding(share=0.1, ballots=1, keep=0.5, masks=()):
@@ -199,33 +198,37 @@ def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
         out=tmp_path / "both",
     )
     study = study_of([run.record for run in both])
+    by_name = {(one["method"], one["attack"]): one for _, one in study.attacked.iterrows()}
     assert {method.label for method in study.pair} == {"FedAvg", "E2FL"}  # as honest runs
     assert len(study.attacked) == 8
-    keys = ["method", "attack"]
-    costs = study.attacked.drop_duplicates(keys, keep="last").set_index(keys)  # of the second seed
-    last = {
-        (METHODS[run.label], run.experiment.attack["name"]): run.summary
-        for run in both
-        if run.record.seed == 1
-    }
-    for (method, attack), cost in costs.iterrows():
-        summary, clean = last[method, attack], last[method, "none"]["groups"]
+    assert len(by_name) == 4
+    last = [run for run in both if run.record.seed == 1]
+    clean = {run.label: run for run in last if run.experiment.attack["name"] == "none"}
+    for run in last:
+        name = run.experiment.attack["name"]
+        if name == "none":
+            continue
+        cost = by_name[{"fedavg": "FedAvg", "e2fl": "E2FL"}[run.label], name]
         lost = {
-            group: clean[group]["accuracy"] - values["accuracy"]
-            for group, values in summary["groups"].items()
+            group: clean[run.label].summary["groups"][group]["accuracy"] - values["accuracy"]
+            for group, values in run.summary["groups"].items()
         }
-        attacked = summary["attack"]["groups"]
+        attacked = run.summary["attack"]["groups"]
         assert cost["inside"] == pytest.approx(np.mean([lost[group] for group in attacked]))
         assert cost["hardest"] == max(lost[group] for group in lost if group not in attacked)
         positive = {group: max(0, loss) for group, loss in lost.items()}
-        share = 100 * sum(positive[group] for group in attacked)
-        whole = sum(positive.values()) or np.nan
-        assert cost["contained"] == pytest.approx(share / whole, nan_ok=True)
+        share = sum(positive[group] for group in attacked)
+        if any(positive.values()):
+            assert cost["contained"] == pytest.approx(100 * share / sum(positive.values()))
+        else:
+            assert np.isnan(cost["contained"])
         # Weights have no mask, and rankings no scale.
-        assert np.isnan(cost["edges"]) == (method == "FedAvg")
-        reached = (method == "E2FL") == (attack == "boundary_swap")
-        assert reached or not any(lost.values())
-    assert costs["edges"]["E2FL"].gt(0).to_dict() == {"boundary_swap": True, "scale": False}
+        assert np.isnan(cost["edges"]) == (run.label == "fedavg")
+        if run.label == "e2fl":
+            assert (cost["edges"] > 0) == (name == "boundary_swap")
+            assert name == "boundary_swap" or not any(lost.values())
+        elif name == "boundary_swap":
+            assert not any(lost.values())
     text = str(both)
     assert "What attacks cost honest clients" in text
     assert "E2FL under boundary_swap" in text

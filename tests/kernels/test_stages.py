@@ -38,10 +38,14 @@ relu, flat = nn.ReLU(), nn.Flatten()
 # Every kind of block, with sizes that fill whole vectors and sizes that do not: layers, inputs,
 # batch.
 NETWORKS = {
-    "lenet": ([*lenet((1, 12, 12), 10, channels=(32, 64), hidden=24)], (1, 12, 12), 8),
-    "narrow lenet": ([*lenet((1, 10, 10), 4, channels=(5, 9), hidden=7)], (1, 10, 10), 3),
+    "lenet": ([*lenet((1, 12, 12), 10, channels=(32, 64), hidden=24).children()], (1, 12, 12), 8),
+    "narrow lenet": (
+        [*lenet((1, 10, 10), 4, channels=(5, 9), hidden=7).children()],
+        (1, 10, 10),
+        3,
+    ),
     "linear": ([flat, linear(49, 3)], (1, 7, 7), 10),
-    "mlp": ([*mlp((21,), 2, hidden=(17, 33))], (21,), 9),
+    "mlp": ([*mlp((21,), 2, hidden=(17, 33)).children()], (21,), 9),
     "convolutions without a pool": (
         [conv(3, 20, 3, 2), relu, conv(20, 33, (2, 5)), flat, linear(33 * 10 * 7, 7)],
         (3, 9, 9),
