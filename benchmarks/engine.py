@@ -192,19 +192,15 @@ def rankings(quick: bool) -> list[Figure]:
 
     message = Ballots((0,), (ballots[0],))
     raw = message.to_bytes(model.spec)
-    bits = {name: (size - 1).bit_length() for name, size in edges.items()}
 
     def plain_encode() -> dict[str, kernels.UInt8]:
-        return {
-            name: reference.pack_order_of_rank(rank, bits[name])
-            for name, rank in ballots[0].items()
-        }
+        return {name: reference.pack_order_of_rank(rank) for name, rank in ballots[0].items()}
 
     packed = plain_encode()
 
     def plain_decode() -> None:
         for name in edges:
-            reference.unpack_rank(packed[name], edges[name], bits[name])
+            reference.unpack_rank(packed[name], edges[name])
 
     order, rank = kernels.order_of, kernels.rank_of
     pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {

@@ -23,21 +23,8 @@ def test_the_reason_of_an_error_is_words_on_one_line(error, words):
     assert "Errno" not in reason_of(error)
 
 
-def test_a_run_that_cannot_be_read_says_why_in_words(tmp_path, capsys):
-    from e2fl.cli import main
-
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "summary.json").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "run" / "config.toml").symlink_to(tmp_path / "elsewhere")
-    assert main(["report", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("e2fl: ")
-    assert "Errno" not in said
-
-
 @pytest.mark.parametrize("kind", ["large", "nested", "bytes"])
 def test_a_configuration_that_is_no_text_of_a_sane_size_is_refused(tmp_path, capsys, kind):
-    """Issue 25, item 2: `resume` read a file of 20 GiB whole."""
     from e2fl.cli import main
 
     path = tmp_path / "config.toml"

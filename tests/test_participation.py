@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl.data.federated import Population
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import RunError
 from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import same
@@ -103,16 +103,6 @@ def server_of(experiment):
     return experiment.build_server(
         experiment.build_algorithm(), experiment.build_model(data), data.population
     )
-
-
-def test_a_policy_has_a_known_name_and_settings_of_its_own(toy):
-    for wrong, words in (
-        ({"name": "bygroup"}, "did you mean 'by_group'"),
-        ({"name": "uniform", "seats": 2}, "no setting 'seats'; known: away"),
-        ({"seats": 2}, "no setting 'seats'"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            replace(toy, participation=wrong).build_participation()
 
 
 def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(toy):

@@ -5,8 +5,8 @@ import pytest
 from e2fl.algorithms import types_of
 from e2fl.algorithms.base import Algorithm, GlobalModel
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
-from e2fl.errors import ConfigError, NothingLearnedError
-from e2fl.rounds import Replies, Server
+from e2fl.errors import ConfigError
+from e2fl.rounds import Replies
 from e2fl.testing.contract import Problem
 from e2fl.wire import Weights
 
@@ -38,12 +38,3 @@ def test_replies_are_taken_in_turn_and_refused_with_their_reason():
     assert server.done.faults[second].startswith("refused: a reply claims")
     assert server.finished
     server.require_replies()
-
-
-def test_a_run_without_any_usable_reply_says_so():
-    problem = Problem(FedAvg(clients_per_round=1))
-    server: Server = problem.server(problem.federation(), 1)
-    (client,) = server.ask().ask.clients
-    server.take(Replies({}, {client: "failed: no data"}))
-    with pytest.raises(NothingLearnedError, match="no data"):
-        server.require_replies()

@@ -109,9 +109,9 @@ def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
     return regular(path, limit).read_bytes()
 
 
-def read_text(path: Path, limit: int = LARGEST) -> str:
+def read_text(path: Path) -> str:
     """Return the text of a `regular` file; `ValueError` if it is not UTF-8."""
-    return read_bytes(path, limit).decode("utf-8")
+    return read_bytes(path).decode("utf-8")
 
 
 def parse(read: Callable[[str], Parsed], text: str) -> Parsed:

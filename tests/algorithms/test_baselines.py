@@ -20,10 +20,8 @@ from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Settings
 from e2fl.models import Model
-from e2fl.runs.runner import run_experiment
-from e2fl.testing.contract import Problem
+from e2fl.testing.contract import Problem, same
 from e2fl.wire import Weights
-from tests.toys import toy_with
 
 
 def params(*values):
@@ -149,17 +147,6 @@ def test_ifca_starts_its_groups_from_different_weights():
     assert len(starts) == 3
 
 
-def test_ifca_with_oracle_groups_trains_the_group_a_client_declares():
-    oracle = {"name": "ifca", "oracle_groups": True}
-    result = run_experiment(toy_with(algorithm=oracle)).summary
-    keys = ("matched", "passes_per_client", "passes", "bytes")
-    assert [result["inference"][key] for key in keys] == [100, 0, 0, 0]
-    fedavg = run_experiment(toy_with(algorithm={"name": "fedavg"})).summary
-    one = fedavg["bytes"]["down_per_client_round"]
-    # One model, not one a group.
-    assert result["bytes"]["down_per_client_round"] == pytest.approx(one, abs=64)
-
-
 def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
     algorithm = IFCA(oracle_groups=True)
     state = algorithm.start(two_weights(), Population({0: 0, 1: 1}, 2), 0)
@@ -185,33 +172,24 @@ def test_fedprox_is_fedavg_with_a_pull_towards_what_was_sent():
     learner, client = problem.federation().learner, problem.data.client(0)
     message = Weights(learner.initial)
     plain = FedAvg().train(message, client, learner)
-    for name, value in FedProx(proximal=0).train(message, client, learner).params.items():
-        assert torch.equal(value, plain.params[name])
+    assert same(FedProx(proximal=0).train(message, client, learner), plain)
     pulled = FedProx(proximal=2).train(message, client, learner)
     w = dict(learner.initial)
     for _ in range(learner.settings.epochs):
         slope = learner.gradient(w, client.train)
         w = {n: v - 0.1 * (slope[n] + 2 * (v - learner.initial[n])) for n, v in w.items()}
-    for name, value in pulled.params.items():
-        torch.testing.assert_close(value, w[name], rtol=1e-4, atol=1e-5)
+    assert same(pulled.params, w, tolerance=1e-4)
 
 
-def test_ditto_without_a_proximal_term_keeps_a_model_that_never_saw_the_others():
-    alone = memory_of(Ditto(proximal=0.0), Settings(0.1))
-    pulled = memory_of(Ditto(proximal=50.0), Settings(0.01))
-    assert distance(*alone) > 5 * distance(*pulled)
-
-
-def memory_of(algorithm, settings):
-    problem = Problem(algorithm, settings=settings)
+def test_ditto_trains_its_own_model_further_in_every_round_towards_the_global_one():
+    problem = Problem(Ditto(proximal=0.5), settings=Settings(0.1))
     learner, client = problem.federation().learner, problem.data.client(0)
-    for _ in range(3):
-        algorithm.train(Weights(learner.initial), client, learner)
-    return client.memory["own"], learner.initial
-
-
-def distance(one, other):
-    return sum(float((one[name] - other[name]).square().sum()) for name in one) ** 0.5
+    own = learner.initial
+    for _ in range(2):
+        problem.algorithm.train(Weights(learner.initial), client, learner)
+        pull = {"toward": learner.initial, "proximal": 0.5, "purpose": "batches of the own model"}
+        own = learner.fit(own, client.train, **pull)
+    assert same(client.memory["own"], own)
 
 
 def test_term_weighs_by_the_exponential_of_the_loss():

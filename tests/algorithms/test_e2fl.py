@@ -15,6 +15,7 @@ from e2fl.models import Model
 from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import invert, mask_layers
 from e2fl.rankings.votes import elect
+from e2fl.testing.contract import same
 
 A, B, C = 0, 1, 2
 ORDERS = [  # of the six clients of the golden example
@@ -40,12 +41,6 @@ def order(ranks):
 
 def orders(rankings):
     return {group: order(ranks) for group, ranks in rankings.items()}
-
-
-def equal(one, other):
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[layer], other[layer]) for layer in one
-    )
 
 
 def ballots(orders, groups=NO_GROUP):
@@ -120,7 +115,7 @@ def test_clients_that_infer_their_group_see_the_start_of_one_that_never_voted():
 def test_a_group_never_seen_is_served_the_global_ranking():
     served = E2FL().serve(after(E2FL(), ballots({0: ORDERS[0]})), [0, 5])
     assert served[5].groups == (C,)
-    assert equal(served[5].masks[0], served[5].global_mask)
+    assert same(served[5].masks[0], served[5].global_mask)
 
 
 def test_a_client_with_several_groups_casts_a_ballot_for_each():
@@ -213,14 +208,14 @@ def test_smoothing_serves_averages_over_rounds():
         (served.masks[0], models[f"group{A}"], group, second.groups[A]),
         (served.global_mask, models["global"], overall, second.global_ranking),
     ):
-        assert equal(mask, mask_layers(smooth, second.keep))
-        assert equal(mask, model)
-        assert not equal(mask, mask_layers(latest, second.keep))
+        assert same(mask, mask_layers(smooth, second.keep))
+        assert same(mask, model)
+        assert not same(mask, mask_layers(latest, second.keep))
 
 
 def test_clients_that_find_their_group_are_sent_the_masks_just_elected():
     algorithm = E2FL(grouping=LowestLoss(groups=2), smoothing=5)
     state = after(algorithm, *(ballots({0: ORDERS[voter]}, groups=0) for voter in (0, 2)))
     latest = mask_layers(state.groups[0], state.keep)
-    assert equal(algorithm.broadcast(state, [1])[1].masks[0], latest)
-    assert not equal(algorithm.serve(state, [1])[1].masks[0], latest)
+    assert same(algorithm.broadcast(state, [1])[1].masks[0], latest)
+    assert not same(algorithm.serve(state, [1])[1].masks[0], latest)

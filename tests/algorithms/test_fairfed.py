@@ -4,24 +4,15 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 from e2fl.algorithms.fairfed import Counted, FairFed, Weighted, distances_to_all
 from e2fl.errors import WireError
 from e2fl.report.from_runs import study_of
 from e2fl.runs.runner import run_experiment
 from e2fl.wire import Weights
+from tests.algorithms.test_baselines import params, values
 from tests.runs.helpers import Noting
 from tests.toys import toy_with
-
-
-def params(value):
-    return {"layer": torch.tensor([value])}
-
-
-def values(model):
-    return pytest.approx(model["layer"].tolist(), abs=1e-6)
-
 
 THREE = {  # examples, right, then of class 1 and found: unprivileged, privileged
     0: Counted(params(1.0), 100, 85, 10, 4, 20, 14),

@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from e2fl import assign
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.algorithms.ifca import IFCA
 from e2fl.runs.runner import run_experiment
-from e2fl.testing.contract import Problem
+from e2fl.testing.contract import Problem, same
 
 TUNED = {"name": "fedavg", "clients_per_round": 4, "finetune_epochs": 10}
 
@@ -24,9 +23,8 @@ def test_a_client_trains_what_it_is_served_for_these_epochs():
     models = problem.algorithm.model_for(message, client, learner)
     assert list(models.views) == ["own", "global"]
     expected = learner.fit(message.params, client.train, epochs=3, purpose="batches of fine-tuning")
-    for layer, value in models.views["own"].model.items():
-        assert torch.equal(value, expected[layer])
-        assert torch.equal(models.views["global"].model[layer], message.params[layer])
+    assert same(models.views["own"].model, expected)
+    assert same(models.views["global"].model, message.params)
 
 
 def test_without_labelled_rows_a_client_uses_what_it_is_served():
@@ -44,8 +42,7 @@ def test_without_labelled_rows_a_client_uses_what_it_is_served():
 def test_fine_tuning_changes_what_is_used_and_not_how_the_model_is_trained(toy):
     plain = run_experiment(replace(toy, algorithm=TUNED | {"finetune_epochs": 0}))
     tuned = run_experiment(replace(toy, algorithm=TUNED))
-    for layer, value in plain.state.params.items():
-        assert torch.equal(value, tuned.state.params[layer])
+    assert same(plain.state.params, tuned.state.params)
     assert tuned.summary["views"]["global"]["clients"] == plain.summary["clients"]
     # Groups contradict each other, so that one model cannot serve both.
     assert tuned.summary["clients"]["mean"] > plain.summary["clients"]["mean"] + 15
@@ -61,4 +58,4 @@ def test_held_out_clients_and_assigned_ones_are_fine_tuned(toy, tmp_path):
     assert once.score == again.score
     assert once.score.accuracy > 70
     served = assign(tmp_path / "run", replace(client.train, y=np.full(48, -1)))
-    assert torch.equal(served.params["fc1.weight"], run.state.params["fc1.weight"])
+    assert same(served.params, run.state.params)

@@ -15,12 +15,8 @@ from e2fl.rankings.messages import Masks, ServedRankings
 from e2fl.rankings.order import mask_layers
 from e2fl.rankings.votes import elect
 from e2fl.runs.runner import run_experiment
-from e2fl.testing.contract import Problem
+from e2fl.testing.contract import Problem, same
 from e2fl.testing.toy import Toy
-
-
-def equal(one, other):
-    return all(np.array_equal(one[layer], other[layer]) for layer in one)
 
 
 def served(algorithm, client_id=1, rounds=2, data=None):
@@ -47,9 +43,9 @@ def test_the_own_ranking_is_trained_from_the_groups_and_votes_with_it():
     # The group's ranking has two votes, the client's own ranking one.
     expected = mask_layers(elect([ranking, ranking, own]), learner.model.keep)
     models = algorithm.model_for(message, client, learner)
-    assert equal(models.views["group"].model, expected)
-    assert not equal(expected, mask_layers(ranking, learner.model.keep))
-    assert not equal(expected, mask_layers(own, learner.model.keep))
+    assert same(models.views["group"].model, expected)
+    assert not same(expected, mask_layers(ranking, learner.model.keep))
+    assert not same(expected, mask_layers(own, learner.model.keep))
     assert models.group == 1
 
 
@@ -59,7 +55,7 @@ def test_two_buckets_are_a_mask_and_take_one_bit_an_edge():
     spec = learner.model.spec
     ranking = message.decode(Buckets(2), origin_of(learner))[1]
     keep = learner.model.keep
-    assert equal(mask_layers(ranking, keep), mask_layers(state.groups[1], keep))
+    assert same(mask_layers(ranking, keep), mask_layers(state.groups[1], keep))
     masks = Masks((1,), (1,), (message.global_mask,), message.global_mask)
     assert len(message.to_bytes(spec)) <= 1.2 * len(masks.to_bytes(spec))
 
@@ -82,12 +78,12 @@ def test_a_client_chooses_the_weight_on_a_fifth_of_its_rows():
     best = weights[int(np.argmin(losses))]
     expected = mask(learner.fit_scores(ranking, client.train), best)
     model = algorithm.model_for(message, client, learner).views["group"].model
-    assert equal(model, expected)
+    assert same(model, expected)
     # Labels that contradict what the group has learnt: the client trusts its own ranking most.
     own_labels = replace(client.train, y=(client.train.y + 1) % 3)
     stubborn = algorithm.model_for(message, replace(client, train=own_labels), learner)
     expected = mask(learner.fit_scores(ranking, own_labels), 4.0)
-    assert equal(stubborn.views["group"].model, expected)
+    assert same(stubborn.views["group"].model, expected)
 
 
 def test_without_labelled_rows_a_client_uses_its_groups_ranking():
@@ -96,7 +92,7 @@ def test_without_labelled_rows_a_client_uses_its_groups_ranking():
     ranking = message.decode(algorithm.served, origin_of(learner))[1]
     unlabelled = replace(client.train, y=np.full(len(client.train), -1))
     models = algorithm.model_for(message, replace(client, train=unlabelled), learner)
-    assert equal(models.views["group"].model, mask_layers(ranking, learner.model.keep))
+    assert same(models.views["group"].model, mask_layers(ranking, learner.model.keep))
 
 
 def test_a_group_that_never_voted_is_served_the_global_ranking():
@@ -107,7 +103,7 @@ def test_a_group_that_never_voted_is_served_the_global_ranking():
     (group,) = message.groups
     assert group not in state.groups
     ranking = message.decode(algorithm.served, origin_of(learner))[group]
-    assert equal(ranking, algorithm.served.rounded(state.global_ranking, origin_of(learner)))
+    assert same(ranking, algorithm.served.rounded(state.global_ranking, origin_of(learner)))
 
 
 def test_groups_inside_clients_vote_with_their_own_rows():
@@ -118,13 +114,13 @@ def test_groups_inside_clients_vote_with_their_own_rows():
     models = algorithm.model_for(message, client, learner).views["group"].by_group
     for group, ranking in rankings.items():
         own = learner.fit_scores(ranking, client.train.of_group(group))
-        assert equal(models[group], mask_layers(elect([ranking, own]), learner.model.keep))
+        assert same(models[group], mask_layers(elect([ranking, own]), learner.model.keep))
 
 
 def test_training_is_the_same_and_only_what_is_served_differs(toy):
     plain = run_experiment(toy)
     voting = run_experiment(replace(toy, algorithm=toy.algorithm | {"own_vote": [1.0]}))
-    assert equal(plain.state.global_ranking, voting.state.global_ranking)
+    assert same(plain.state.global_ranking, voting.state.global_ranking)
     bytes_of = [run.summary["bytes"] for run in (plain, voting)]
     assert bytes_of[0]["up_total"] == bytes_of[1]["up_total"]
     assert bytes_of[0]["down_total"] == bytes_of[1]["down_total"]
@@ -157,4 +153,4 @@ def test_held_out_clients_and_assigned_ones_vote(toy, tmp_path):
         assign(tmp_path / name, client.train, group=client.group).params
         for name in ("plain", "own")
     ]
-    assert not equal(*used)
+    assert not same(*used)

@@ -9,11 +9,13 @@ from e2fl.algorithms import ALGORITHMS
 from e2fl.attacks import ATTACKS
 from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
+from e2fl.learning import Settings
 from e2fl.participation import PARTICIPATION
 from e2fl.rankings.ballots import BALLOTS, Boundary
 from e2fl.rankings.votes import VOTES
 
 KINDS = ALGORITHMS | GROUPINGS | PARTICIPATION | dict(BALLOTS) | dict(VOTES) | dict(ATTACKS)
+KINDS |= {"learner": Settings}
 WRONG = {
     "fedavg": {"clients_per_round": [0], "trim": [0.6, -0.1], "finetune_epochs": [-1]},
     "fedprox": {"proximal": [-1, math.inf]},
@@ -51,6 +53,12 @@ WRONG = {
     "moves": {"steps": [64], "near": [math.nan]},
     "boundary": {"band": [0.1], "reach": [0]},
     "trimmed_borda": {"trim": [0.5, -0.1], "least": [2]},
+    "learner": {
+        "learning_rate": [0.0, math.inf],
+        "momentum": [1.0],
+        "weight_decay": [-1.0],
+        "epochs": [0],
+    },
     "none": {"place": ["middle"], "groups": [0], "clients": [0], "fraction": [1]},
 }
 CASES = [

@@ -34,86 +34,69 @@ def linear(inputs, outputs):
     return nn.Linear(inputs, outputs, bias=False)
 
 
-# Every kind of block, with sizes that fill whole vectors and sizes that do not: network, inputs,
-# classes, batch.
+relu, flat = nn.ReLU(), nn.Flatten()
+# Every kind of block, with sizes that fill whole vectors and sizes that do not: layers, inputs,
+# batch.
 NETWORKS = {
-    "lenet": (lambda: lenet((1, 12, 12), 10, channels=(32, 64), hidden=24), (1, 12, 12), 10, 8),
-    "narrow lenet": (lambda: lenet((1, 10, 10), 4, channels=(5, 9), hidden=7), (1, 10, 10), 4, 3),
-    "linear": (lambda: nn.Sequential(nn.Flatten(), linear(49, 3)), (1, 7, 7), 3, 10),
-    "mlp": (lambda: mlp((21,), 2, hidden=(17, 33)), (21,), 2, 9),
+    "lenet": ([*lenet((1, 12, 12), 10, channels=(32, 64), hidden=24).children()], (1, 12, 12), 8),
+    "narrow lenet": (
+        [*lenet((1, 10, 10), 4, channels=(5, 9), hidden=7).children()],
+        (1, 10, 10),
+        3,
+    ),
+    "linear": ([flat, linear(49, 3)], (1, 7, 7), 10),
+    "mlp": ([*mlp((21,), 2, hidden=(17, 33)).children()], (21,), 9),
     "convolutions without a pool": (
-        lambda: nn.Sequential(
-            conv(3, 20, 3, 2), nn.ReLU(), conv(20, 33, (2, 5)), nn.Flatten(), linear(33 * 10 * 7, 7)
-        ),
+        [conv(3, 20, 3, 2), relu, conv(20, 33, (2, 5)), flat, linear(33 * 10 * 7, 7)],
         (3, 9, 9),
-        7,
         2,
     ),
     "two pools, one before its ReLU": (
-        lambda: nn.Sequential(
-            conv(2, 16, 5),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
+        [
+            *(conv(2, 16, 5), nn.MaxPool2d(2), relu),
             nn.Sequential(conv(16, 40, 3, (1, 0)), nn.ReLU(), nn.MaxPool2d((2, 3))),
-            nn.Flatten(),
-            linear(40 * 3 * 1, 6),
-            nn.ReLU(),
-            linear(6, 5),
-        ),
+            *(flat, linear(40 * 3 * 1, 6), relu, linear(6, 5)),
+        ],
         (2, 16, 14),
-        5,
         4,
     ),
     "one ReLU used twice": (
-        lambda: nn.Sequential(
-            nn.Flatten(), linear(9, 8), relu := nn.ReLU(), linear(8, 8), relu, linear(8, 3)
-        ),
+        [flat, linear(9, 8), relu, linear(8, 8), relu, linear(8, 3)],
         (1, 3, 3),
-        3,
         4,
     ),
     "a pool without a ReLU": (
-        lambda: nn.Sequential(conv(1, 8, 1), nn.MaxPool2d(3), nn.Flatten(), linear(8 * 2 * 3, 2)),
+        [conv(1, 8, 1), nn.MaxPool2d(3), flat, linear(8 * 2 * 3, 2)],
         (1, 7, 9),
-        2,
         5,
     ),
     "overlapping tiles": (
-        lambda: nn.Sequential(
-            conv(2, 16, 3, 2),
-            nn.ReLU(),
-            conv(16, 20, 3),
-            nn.ReLU(),
-            conv(20, 33, 3, (1, 2)),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            linear(33 * 5 * 6, 5),
-        ),
+        [
+            *(conv(2, 16, 3, 2), relu, conv(16, 20, 3), relu, conv(20, 33, 3, (1, 2)), relu),
+            *(nn.MaxPool2d(2), flat, linear(33 * 5 * 6, 5)),
+        ],
         (2, 11, 11),
-        5,
         3,
     ),
     "a pool, then a convolution without one": (
-        lambda: nn.Sequential(
-            conv(1, 32, 3, 1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            conv(32, 48, 3, 1),
-            nn.ReLU(),
-            nn.Flatten(),
-            linear(48 * 16, 4),
-        ),
+        [
+            *(conv(1, 32, 3, 1), relu, nn.MaxPool2d(2)),
+            *(conv(32, 48, 3, 1), relu, flat, linear(48 * 16, 4)),
+        ],
         (1, 8, 8),
-        4,
         8,
     ),
 }
 
 
+def model_of(name):
+    return Model(nn.Sequential(*NETWORKS[name][0]))
+
+
 def batches(name, *, weighted=False):
-    _, shape, classes, size = NETWORKS[name]
-    return made(shape, classes, (size, size, 1, size), weighted=weighted)  # the last one is smaller
+    layers, shape, size = NETWORKS[name]
+    sizes = (size, size, 1, size)  # the last but one is smaller
+    return made(shape, layers[-1].out_features, sizes, weighted=weighted)
 
 
 def made(shape, classes, sizes, *, weighted=False):
@@ -123,7 +106,8 @@ def made(shape, classes, sizes, *, weighted=False):
         Batch(
             torch.randn(n, *shape, generator=random),
             torch.randint(classes, (n,), generator=random),
-            *(0.05, 0.9, 1e-3),
+            np.array([[0.05, 0.9, 1e-3]]),
+            np.array([n]),
             torch.rand(n, generator=random) if weighted else None,
         )
         for n in sizes
@@ -142,7 +126,7 @@ def name(request):
 
 
 def test_scores_are_trained_as_by_plain_edge_popup(name):
-    model = Model(NETWORKS[name][0]())
+    model = model_of(name)
     supernet = model.supernet(0)
     start = supernet.scores(supernet.ranking)
     shapes = {layer.name: layer.shape for layer in model.spec.layers}
@@ -164,7 +148,7 @@ def test_scores_are_trained_as_by_plain_edge_popup(name):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_weights_are_trained_as_by_automatic_differentiation(name, weighted):
-    model = Model(NETWORKS[name][0]())
+    model = model_of(name)
     start, anchor = model.initial_weights(0), model.initial_weights(1)
     before = {n: w.clone() for n, w in start.items()}
     for proximal in (0.0, 0.5):
@@ -176,8 +160,8 @@ def test_weights_are_trained_as_by_automatic_differentiation(name, weighted):
 
 def test_gradients_are_those_of_automatic_differentiation(name):
     """Gradients of the loss and of the entropy, over more examples than are processed together."""
-    network, shape, classes, _ = NETWORKS[name]
-    model = Model(network())
+    layers, shape, _ = NETWORKS[name]
+    model, classes = model_of(name), layers[-1].out_features
     random = np.random.default_rng(3)
     x, y = random.normal(size=(70, *shape)).astype(np.float32), random.integers(classes, size=70)
     examples = Examples(x, y)
@@ -197,8 +181,7 @@ def test_gradients_are_those_of_automatic_differentiation(name):
 
 @pytest.mark.parametrize("name", ["lenet", "overlapping tiles"], indirect=True)
 def test_convolutions_of_16_channels_use_winograd(name):
-    network, shape, _, _ = NETWORKS[name]
-    plan = Plan(blocks_of(network()) or [], shape, 1)
+    plan = Plan(blocks_of(model_of(name).network) or [], NETWORKS[name][1], 1)
     first, *others = [stage for stage in plan.stages.values() if isinstance(stage, Convolution)]
     assert not first.by_winograd
     assert others
@@ -214,7 +197,7 @@ def test_winograd_gives_the_convolution(pools):
     network = network.float().append(linear(expected.shape[1], expected.shape[1]))
     params = {name: weight.detach() for name, weight in network.named_parameters()}
     params[list(params)[-1]] = torch.eye(expected.shape[1])
-    outputs = engine_for(Model(network)).outputs(params, images)
+    (outputs,) = engine_for(Model(network)).outputs_of(params, [images])
     assert (outputs - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
@@ -255,13 +238,13 @@ def test_labels_that_are_no_class_have_no_gradient():
 
 
 def test_outputs_are_those_of_the_network_however_many_at_once(name):
-    model = Model(NETWORKS[name][0]())
+    model = model_of(name)
     params = model.initial_weights(0)
     x = torch.randn(70, *NETWORKS[name][1], generator=torch.Generator().manual_seed(2))
-    together = engine_for(model).outputs(params, x)
-    plain = AutogradEngine(model).outputs(params, x)
+    (together,) = engine_for(model).outputs_of(params, [x])
+    (plain,) = AutogradEngine(model).outputs_of(params, [x])
     torch.testing.assert_close(together, plain, rtol=1e-4, atol=1e-5)
-    apart = torch.cat([engine_for(model).outputs(params, part) for part in x.split(9)])
+    apart = torch.cat(engine_for(model).outputs_of(params, x.split(9)))
     assert torch.equal(together, apart)
 
 

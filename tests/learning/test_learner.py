@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from e2fl.data.federated import Examples
-from e2fl.errors import ConfigError
 from e2fl.learning import Settings, build_learner
 from e2fl.learning.autograd import AutogradEngine, Batch
 from e2fl.models import Model, Supernet
 from e2fl.networks import mlp
 from e2fl.rankings.order import invert, mask_layers, mask_of, order_of, rank_of
+from e2fl.testing.contract import same
 from tests.learning.test_own_loss import points
 
 SCORES = [0.30, 0.10, 0.50, 0.20, 0.60, 0.40]
@@ -37,6 +37,14 @@ TRACE = [  # order before, mask, loss, gradient, scores after; three steps by ha
 ]  # fmt: skip
 
 
+BATCH = Batch(
+    torch.tensor([[1.0, 2.0, -1.0]]),
+    torch.tensor([0]),
+    np.array([[0.1, 0.9, 1e-4]]),
+    np.array([1]),
+)
+
+
 def linear():
     model = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
     signs = torch.tensor([[1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]])
@@ -53,8 +61,7 @@ def test_edge_popup_follows_the_golden_trace(steps):
     model, weights = linear()
     scores = {"0.weight": np.array(SCORES, dtype=np.float32)}
     supernet = Supernet(weights, {}, {})
-    batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1, 0.9, 1e-4)
-    after = AutogradEngine(model).fit_scores(supernet, scores, [batch] * steps)
+    after = AutogradEngine(model).fit_scores(supernet, scores, [BATCH] * steps)
     assert after["0.weight"] == pytest.approx(TRACE[steps - 1][4], abs=1.5e-6)
     if steps < 3:
         assert order_of(after["0.weight"]).tolist() == TRACE[steps][0]
@@ -69,10 +76,9 @@ def test_masks_losses_and_straight_through_gradients_of_the_golden_trace(step):
     kept = mask_of(invert(np.array(order, dtype=np.int32)), 0.5)
     assert kept.astype(int).tolist() == mask
     effective = {"0.weight": weights["0.weight"] * torch.from_numpy(kept).view(2, 3)}
-    batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1)
-    outputs = AutogradEngine(model).outputs(effective, batch.x)
-    assert float(nn.functional.cross_entropy(outputs, batch.y)) == pytest.approx(loss, abs=1e-6)
-    found = AutogradEngine(model).gradients(effective, batch)["0.weight"] * weights["0.weight"]
+    (outputs,) = AutogradEngine(model).outputs_of(effective, [BATCH.x])
+    assert float(nn.functional.cross_entropy(outputs, BATCH.y)) == pytest.approx(loss, abs=1e-6)
+    found = AutogradEngine(model).gradients(effective, BATCH)["0.weight"] * weights["0.weight"]
     assert found.reshape(-1).tolist() == pytest.approx(gradient, abs=1e-6)
 
 
@@ -99,11 +105,9 @@ def test_training_leaves_what_it_started_from_alone():
     ranking = {name: rank.copy() for name, rank in learner.supernet.ranking.items()}
     learner.fit(learner.initial, points((6,)))
     learner.fit_scores(learner.supernet.ranking, points((6,)))
-    assert all(torch.equal(before[name], learner.initial[name]) for name in before)
-    assert all((ranking[name] == learner.supernet.ranking[name]).all() for name in ranking)
-    assert torch.equal(
-        learner.supernet.weights["fc1.weight"], model.supernet(0).weights["fc1.weight"]
-    )
+    assert same(before, learner.initial)
+    assert same(ranking, learner.supernet.ranking)
+    assert same(learner.supernet.weights, model.supernet(0).weights)
 
 
 def test_the_last_partial_batch_is_kept_and_every_example_seen_once_an_epoch():
@@ -119,21 +123,6 @@ def test_rates_fall_as_asked():
     assert [settings.rate(1, epoch, 2) for epoch in (0, 1)] == pytest.approx([0.1, 0.05])
     assert settings.rate(3, 0, 2) == pytest.approx(0.1 * 0.999**2)
     assert Settings(learning_rate=0.1).rate(500, 1, 2) == 0.1
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"learning_rate": 0.0},
-        {"learning_rate": math.inf},
-        {"momentum": 1.0},
-        {"weight_decay": -1.0},
-        {"epochs": 0},
-    ],
-)
-def test_impossible_settings_are_refused(wrong):
-    with pytest.raises(ConfigError, match=r"learner\."):
-        Settings(**wrong)
 
 
 def test_a_tally_counts_what_is_right_and_wrong():
@@ -152,8 +141,7 @@ def test_a_gradient_over_all_examples_does_not_depend_on_how_they_are_cut():
     model = Model(mlp((6,), 3, hidden=(8,)))
     learner = a_learner(model)
     examples = points((6,), 1200)
-    whole = AutogradEngine(model).gradients(
-        learner.initial, Batch(examples.inputs(), examples.labels(), 0.0)
-    )
+    batch = BATCH._replace(x=examples.inputs(), y=examples.labels())
+    whole = AutogradEngine(model).gradients(learner.initial, batch)
     found = learner.gradient(learner.initial, examples)
     assert all(torch.allclose(found[name], whole[name], atol=1e-6) for name in whole)

@@ -22,6 +22,7 @@ from e2fl.rankings.ballots import (
     ranking_of_mask,
 )
 from e2fl.rankings.order import Ranking, mask_layers
+from e2fl.testing.contract import same
 from e2fl.wire import Message
 
 COARSE = [
@@ -60,10 +61,6 @@ def is_permutation(ranking):
     return all(sorted(rank.tolist()) == list(range(rank.size)) for rank in ranking.values())
 
 
-def equal(a, b):
-    return list(a) == list(b) and all(np.array_equal(a[name], b[name]) for name in a)
-
-
 SIZES = {"first": 288, "second": 1, "third": 5000}
 REFERENCE = Reference(drawn(SIZES, 0), {"first": 9, "third": 100})
 BALLOT = near(REFERENCE.ranking, 0.05, 1)
@@ -84,7 +81,6 @@ def test_a_decoded_ballot_is_a_permutation_that_says_the_same_again(ballot, spre
     decoded = ballot.decode(sent, REFERENCE)
     assert is_permutation(decoded)
     assert ballot.encode(decoded, REFERENCE) == sent
-    assert equal(ballot.decode(ballot.encode(decoded, REFERENCE), REFERENCE), decoded)
 
 
 @given(
@@ -116,7 +112,7 @@ def test_exact_ballots_are_the_bytes_of_the_wire():
     sent = Exact().encode(BALLOT, REFERENCE)
     assert raw.endswith(sent)
     assert len(raw) - len(sent) == 32
-    assert equal(Exact().decode(sent, REFERENCE), BALLOT)
+    assert same(Exact().decode(sent, REFERENCE), BALLOT)
     assert Exact().entropy_bits(BALLOT, REFERENCE) == pytest.approx(
         math.log2(math.factorial(288)) + math.log2(math.factorial(5000)), rel=1e-9
     )
@@ -130,7 +126,7 @@ def test_levels_of_units_change_the_bytes_and_not_the_ranking(ballot, monkeypatc
     assert with_levels != ballot.encode(BALLOT, without)
     decoded = ballot.decode(with_levels, REFERENCE)
     assert is_permutation(decoded)
-    assert equal(decoded, ballot.decode(ballot.encode(BALLOT, without), without))
+    assert same(decoded, ballot.decode(ballot.encode(BALLOT, without), without))
 
 
 def test_levels_of_units_save_bits_where_some_units_do_not_learn():
@@ -191,8 +187,8 @@ def test_moves_are_added_to_the_ranking_the_server_elected():
     known = replace(REFERENCE, ranking=Buckets(4).rounded(elected, REFERENCE))
     server = replace(known, base=elected)
     # A client that moves nothing leaves the server's ranking as it is.
-    assert not equal(known.ranking, elected)
-    assert equal(Moves().decode(Moves().encode(known.ranking, known), server), elected)
+    assert not same(known.ranking, elected)
+    assert same(Moves().decode(Moves().encode(known.ranking, known), server), elected)
     # One edge that moves up a quarter of the ranking moves as far in the server's ranking.
     moved = {name: rank.copy() for name, rank in known.ranking.items()}
     places = moved["third"].astype(float)
@@ -234,10 +230,8 @@ def test_masks_come_back_from_a_ranking_and_from_a_mask(keep):
     for ranking in (REFERENCE.ranking, ranking_of_mask(known)):
         reference = Reference(ranking, keep=keep)
         sent = encode_mask(mask, reference)
-        assert all(
-            np.array_equal(kept, mask[name]) for name, kept in decode_mask(sent, reference).items()
-        )
-    assert mask_layers(ranking_of_mask(known), keep)["third"].tolist() == known["third"].tolist()
+        assert same(decode_mask(sent, reference), mask)
+    assert same(mask_layers(ranking_of_mask(known), keep), known)
     assert is_permutation(ranking_of_mask(known))
 
 
@@ -267,19 +261,3 @@ def test_a_ballot_with_the_wrong_number_of_edges_in_a_bucket_is_refused():
     sent = coarse_module.encode_plans(plans, [np.array([1, 0, 0, 0, 0, 0], np.uint8)])
     with pytest.raises(WireError, match="too many or too few"):
         Buckets(3).decode(sent, reference)
-
-
-def test_a_second_way_to_write_a_ballot_is_refused():
-    reference = Reference({"w": np.arange(6, dtype=np.int32)})
-    ballot = Buckets(3)
-    sent = ballot.encode(reference.ranking, reference)
-    said = []
-    for place in range(len(sent)):
-        for bit in range(8):
-            changed = bytearray(sent)
-            changed[place] ^= 1 << bit
-            with pytest.raises(WireError) as error:
-                ballot.decode(bytes(changed), reference)
-            said.append(str(error.value))
-    # Some decode to a ranking: without the canonical form, they would be other ways to write it.
-    assert any("canonical" in text for text in said)

@@ -1,17 +1,14 @@
 """Mutated and forged messages with coded rankings end in WireError, before they cost anything."""
 
-import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from benchmarks.fuzz_ballots import mutate
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.errors import WireError
 from e2fl.grouping import KnownGroups, LowestLoss, RankClustering
-from e2fl.models import Model
-from e2fl.networks import mlp
 from e2fl.rankings.ballots import Buckets, Reference
 from e2fl.rankings.messages import (
     AnyBallots,
@@ -19,38 +16,19 @@ from e2fl.rankings.messages import (
     Ballots,
     CodedBallots,
     CodedInvitation,
-    Invitation,
     parts_of,
 )
-from e2fl.rounds import run
 from e2fl.testing.contract import Problem
 from tests.rankings.test_messages import DOWN, e2fl
+from tests.test_wire import sealed
 
 
 def mutations(raw, count):
     """Changed, cut and lengthened messages, half of them with a checksum that fits."""
     rng = np.random.default_rng(0)
     for number in range(count):
-        forged = bytearray(raw)
-        for _ in range(rng.integers(1, 4)):
-            what, place = rng.integers(4), int(rng.integers(4, len(forged)))
-            if what < 2:
-                forged[place] = int(rng.integers(256))
-            elif what == 2:
-                del forged[place : place + int(rng.integers(1, 9))]
-            else:
-                forged[place:place] = rng.bytes(int(rng.integers(1, 9)))
-        if number % 2:
-            forged = sealed(forged)
-        yield bytes(forged)
-
-
-def sealed(raw):
-    """Make the length of the payload and the checksum fit, as a forger would."""
-    if len(raw) >= 44:
-        raw[12:20] = max(0, len(raw) - raw[5]).to_bytes(8, "little")
-        raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
-    return raw
+        forged = bytearray(mutate(raw, [raw], rng))
+        yield bytes(sealed(forged) if number % 2 else forged)
 
 
 @pytest.mark.parametrize("grouping", [KnownGroups(), LowestLoss(), RankClustering()], ids=str)
@@ -153,50 +131,3 @@ def test_ballots_of_other_layers_than_were_asked_for_are_refused():
     for asked, sent in ((preparation, training), (training, preparation)):
         with pytest.raises(WireError):
             problem.algorithm.check(asked.state, client, sent.replies[client])
-
-
-@dataclass(frozen=True)
-class OneBadClient(E2FL):
-    """E2FL in which client 0 sends whatever `forge` makes of its ballots."""
-
-    forge: Callable[[AnyBallots], AnyBallots] = lambda reply: reply
-
-    def train(self, message, client, learner):
-        reply = super().train(message, client, learner)
-        if client.id != 0:
-            return reply
-        return self.forge(
-            CodedBallots.from_bytes(reply.to_bytes(learner.model.spec), learner.model.spec)
-        )
-
-
-@pytest.mark.parametrize(
-    "forge",
-    [
-        lambda reply: replace(reply, codes=reply.codes[::-1]),
-        lambda reply: replace(reply, lengths=()),
-        lambda reply: replace(reply, groups=(1,)),
-        lambda reply: Ballots((0,), (Model(mlp((16,), 3, hidden=(24,))).supernet(0).ranking,)),
-        lambda reply: Invitation({}, ()),
-    ],
-)
-def test_one_bad_client_never_ends_a_run(forge, toy):
-    algorithm = OneBadClient(clients_per_round=8, ballot=Buckets(16), downlink=DOWN, forge=forge)
-    problem = Problem(algorithm, toy.build_data())
-    rounds = list(problem.run(problem.federation(), 3))
-    assert all(done.answered == (1, 2, 3, 4, 5, 6, 7) for done in rounds)
-    assert all(set(done.faults) == {0} for done in rounds)
-
-
-def test_a_client_that_cannot_read_its_invitation_is_one_fault(toy):
-    @dataclass(frozen=True)
-    class BadInvitation(E2FL):
-        def broadcast(self, state, clients):
-            sent = super().broadcast(state, clients)
-            return {c: replace(m, codes=m.codes[::-1]) if c == 0 else m for c, m in sent.items()}
-
-    problem = Problem(BadInvitation(clients_per_round=8, ballot=Buckets(16)), toy.build_data())
-    federation = problem.federation()
-    for done in run(problem.server(federation, 2), federation):
-        assert set(done.faults) == {0}
-        assert "WireError" in done.faults[0]

@@ -1,16 +1,14 @@
 """What clients keep between rounds: models, tensors, numbers and texts."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 
-from e2fl.algorithms.fedavg import FedAvg
 from e2fl.errors import ConfigError, RunError
 from e2fl.simulation.client_memory import Memories, newest_versions, versions
-from e2fl.testing.contract import CHECKS, Problem, same
+from e2fl.testing.contract import same
 
 KEPT = {
     "times": 3,
@@ -82,35 +80,3 @@ def test_numbers_that_were_changed_on_disk_are_refused(tmp_path):
     path.write_bytes(path.read_bytes().replace(b": 7", b": 8"))
     with pytest.raises(RunError, match="checksum"):
         Memories(tmp_path).load(0, before=2)
-
-
-@dataclass(frozen=True)
-class Patient(FedAvg):
-    """Clients count their turns, and stop training once their loss no longer falls."""
-
-    def train(self, message, client, learner):
-        loss = learner.loss(message.params, client.train)
-        best = client.memory.get("best", math.inf)
-        client.memory["turns"] = client.memory.get("turns", 0) + 1
-        client.memory["stopped"] = loss >= best and client.memory["turns"] > 2
-        client.memory["best"] = min(loss, best)
-        client.memory["phase"] = "late" if client.memory["stopped"] else "early"
-        return super().train(message, client, learner)
-
-
-@pytest.mark.parametrize("check", ["resumed_equals_uninterrupted", "equal_seeds_give_equal_runs"])
-def test_numbers_in_memory_survive_a_kill_exactly(check):
-    CHECKS[check](Problem(Patient(clients_per_round=5)))
-
-
-@dataclass(frozen=True)
-class Listing(FedAvg):
-    def train(self, message, client, learner):
-        client.memory["losses"] = [1.0, 2.0]
-        return super().train(message, client, learner)
-
-
-def test_a_wrong_memory_ends_a_run_in_its_first_round():
-    problem = Problem(Listing(clients_per_round=5))
-    with pytest.raises(ConfigError, match=r"client\.memory\['losses'\] is list"):
-        list(problem.run(problem.federation(), 1))

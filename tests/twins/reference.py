@@ -11,24 +11,17 @@ from e2fl.kernels import Bool, Float32, Int32, Int64, UInt8
 from e2fl.kernels.score_step import Rates
 
 
-def order_of(scores: Float32) -> Int32:
-    """Sort edges by score, ascending: ties by edge number, both zeros equal, NaN last."""
-    return np.argsort(scores, kind="stable").astype(np.int32)
+def order_of(values: Float32 | Int64) -> Int32:
+    """Sort edges by score or sum, ascending: ties by edge number, both zeros equal, NaN last."""
+    return np.argsort(values, kind="stable").astype(np.int32)
 
 
-def rank_of(scores: Float32) -> Int32:
-    """Return the place of each edge in `order_of(scores)`."""
-    return invert(order_of(scores))
+def rank_of(values: Float32 | Int64) -> Int32:
+    """Return the place of each edge in `order_of(values)`."""
+    return invert(order_of(values))
 
 
-def order_of_sums(sums: Int64) -> Int32:
-    """Sort edges by an integer, ascending, ties by edge number."""
-    return np.argsort(sums, kind="stable").astype(np.int32)
-
-
-def rank_of_sums(sums: Int64) -> Int32:
-    """Return the place of each edge in `order_of_sums(sums)`."""
-    return invert(order_of_sums(sums))
+order_of_sums, rank_of_sums = order_of, rank_of
 
 
 def invert(permutation: Int32) -> Int32:
@@ -46,48 +39,31 @@ def top_mask(scores: Float32, dropped: int) -> Bool:
     return rank_of(scores) >= dropped
 
 
-def pack(values: Int32, bits: int) -> UInt8:
-    """Write each value in `bits` bits one after the other; unused final bits are zero."""
-    fields = (values[:, None] >> np.arange(bits)) & 1
+def pack_order_of_rank(rank: Int32) -> UInt8:
+    """Write the order that a rank is the inverse of, each edge in as few bits as number all."""
+    fields = (invert(rank)[:, None] >> np.arange((rank.size - 1).bit_length())) & 1
     return np.packbits(fields.astype(np.uint8), bitorder="little")
 
 
-def unpack(raw: UInt8, count: int, bits: int) -> Int32:
-    """Read `count` values of `bits` bits.
+def unpack_rank(raw: UInt8, count: int) -> Int32:
+    """Read a packed order and return its rank.
 
-    ValueError when the bytes are not exactly what `pack` writes.
+    ValueError unless the bytes are exactly what `pack_order_of_rank` writes.
     """
+    bits = (count - 1).bit_length()
     flat = np.unpackbits(raw, bitorder="little")
     if raw.size != (count * bits + 7) // 8 or flat[count * bits :].any():
         raise ValueError("wrong length, or unused bits that are not zero")
     fields = flat[: count * bits].reshape(count, bits).astype(np.int32)
-    return np.asarray((fields << np.arange(bits, dtype=np.int32)).sum(axis=1, dtype=np.int32))
-
-
-def pack_order_of_rank(rank: Int32, bits: int) -> UInt8:
-    """Pack the order that a rank is the inverse of."""
-    return pack(invert(rank), bits)
-
-
-def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
-    """Read a packed order and return its rank.
-
-    ValueError unless it is a permutation of 0 to count - 1.
-    """
-    order = unpack(raw, count, bits)
+    order = (fields << np.arange(bits, dtype=np.int32)).sum(axis=1, dtype=np.int32)
     if sorted(order.tolist()) != list(range(count)):
         raise ValueError("not a permutation")
     return invert(order)
 
 
-def footrule(a: Int32, b: Int32) -> int:
-    """Return the sum of absolute rank differences."""
-    return int(np.abs(a.astype(np.int64) - b).sum())
-
-
 def footrules(ranks: Int32, centroids: Int32) -> Int64:
-    """Return the footrule of each rank to each centroid: [clients, groups]."""
-    return np.array([[footrule(a, b) for b in centroids] for a in ranks], np.int64)
+    """Return the sum of absolute differences of each rank to each centroid: [clients, groups]."""
+    return np.abs(ranks[:, None].astype(np.int64) - centroids).sum(axis=2)
 
 
 class ScoreStep:

@@ -181,7 +181,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         ballots = cast(Ballots | CodedBallots, reply)
         grouping = self.grouping.acting(state.membership)
         # Before decoding, because a few bytes may stand for many rankings.
-        grouping.check(state.membership, client, ballots.groups, ballots.count)
+        count = len(ballots.rankings if isinstance(ballots, Ballots) else ballots.lengths)
+        grouping.check(state.membership, client, ballots.groups, count)
         return ballots.decode(self.ballot, self.reference(state, client), state.table)
 
     def reference(self, state: Rankings, client: ClientId) -> Reference:

@@ -7,6 +7,7 @@ clients.
 
 import os
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -65,7 +66,8 @@ class Rows:
         self.bytes = 4 * width
         self.memory = None if on_disk else np.empty(self.shape, dtype=np.int32)
         if on_disk:
-            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # own
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # ends with the rows
+            weakref.finalize(self, self.file.close)
 
     def write(self, position: int, rank: Ranks) -> None:
         if self.memory is not None:

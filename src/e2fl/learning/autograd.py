@@ -62,46 +62,26 @@ class Losses:
 
 
 class Batch(NamedTuple):
-    """The examples of one step, and how to train on them."""
+    """The examples of one step, or of several in a row, and how to train on them."""
 
     x: Tensor
     y: Tensor
-    learning_rate: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    rates: NDArray[np.float64]  # of each step: learning rate, momentum, weight decay
+    ends: NDArray[np.int64]  # of the examples of each step
     weight: Tensor | None = None  # of each example; None: all the same
     noise: TorchStream | None = None  # what dropout draws from; None: the network draws nothing
     loss: Loss | None = None  # None: cross-entropy
     losses: Losses | None = None  # counts the loss of the step
 
     @property
-    def rates(self) -> Rates:
-        """Learning rate, momentum and weight decay in the precision of the compiled loops."""
-        return Rates(*map(np.float32, (self.learning_rate, self.momentum, self.weight_decay)))
-
-    @property
-    def ends(self) -> NDArray[np.int64]:
-        """Where this batch, seen as a span, ends."""
-        return np.array([len(self.y)])
-
-
-ROWS = 2048  # examples that a span holds in memory as the network reads them
-
-
-class Span(NamedTuple):
-    """Examples of several steps in a row, on the cross-entropy."""
-
-    x: Tensor
-    y: Tensor
-    weight: Tensor | None
-    ends: NDArray[np.int64]  # of the batches
-    rates: NDArray[np.float32]  # of each batch: learning rate, momentum, weight decay
-    losses: Losses | None
+    def learning_rate(self) -> float:
+        """The learning rate of the first step."""
+        return float(self.rates[0, 0])
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The batches of a whole fit: iterated one at a time, or as spans."""
+    """The batches of a whole fit."""
 
     examples: Examples
     epochs: Sequence[tuple[NDArray[np.int64], float]]  # the order of the examples, and the rate
@@ -114,31 +94,23 @@ class Schedule:
     losses: Losses | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        constant = (self.momentum, self.weight_decay)
-        for rows, rate in self._steps():
-            x, y = self.examples.inputs(rows), self.examples.labels(rows)
-            yield Batch(
-                x, y, rate, *constant, self._weight(rows), self.noise, self.loss, self.losses
-            )
+        return self.steps(1)
 
-    def spans(self) -> Iterator[Span]:
-        """Yield the same batches, many of them together."""
-        left = self._steps()
-        while steps := list(islice(left, max(1, ROWS // self.batch_size))):
+    def steps(self, count: int) -> Iterator[Batch]:
+        """Yield this many steps together."""
+        size = self.batch_size
+        left = (
+            (order[start : start + size], rate)
+            for order, rate in self.epochs
+            for start in range(0, len(order), size)
+        )
+        while steps := list(islice(left, count)):
             rows = np.concatenate([rows for rows, _ in steps])
             ends = np.cumsum([len(rows) for rows, _ in steps])
-            rates = [(rate, self.momentum, self.weight_decay) for _, rate in steps]
+            rates = np.array([(rate, self.momentum, self.weight_decay) for _, rate in steps])
             x, y = self.examples.inputs(rows), self.examples.labels(rows)
-            rates_of = np.array(rates, np.float32)
-            yield Span(x, y, self._weight(rows), ends, rates_of, self.losses)
-
-    def _steps(self) -> Iterator[tuple[NDArray[np.int64], float]]:
-        for order, rate in self.epochs:
-            for start in range(0, len(order), self.batch_size):
-                yield order[start : start + self.batch_size], rate
-
-    def _weight(self, rows: NDArray[np.int64]) -> Tensor | None:
-        return None if self.weight is None else torch.from_numpy(self.weight[rows])
+            weight = None if self.weight is None else torch.from_numpy(self.weight[rows])
+            yield Batch(x, y, rates, ends, weight, self.noise, self.loss, self.losses)
 
 
 class AutogradEngine:
@@ -167,13 +139,14 @@ class AutogradEngine:
             drop = dropped(len(score), self.model.keep)
             steps[name] = ScoreStep(score, frozen[name].numpy().reshape(-1), drop)
         for batch in batches:
+            rates = Rates(*batch.rates[0].astype(np.float32))
             effective = {
                 name: torch.from_numpy(step.effective).view(frozen[name].shape).to(self.device)
                 for name, step in steps.items()
             }
             gradients = self.gradients(effective, batch)
             for name, step in steps.items():
-                step.advance(gradients[name].cpu().contiguous().numpy().reshape(-1), batch.rates)
+                step.advance(gradients[name].cpu().contiguous().numpy().reshape(-1), rates)
         return scores
 
     def fit(
@@ -193,15 +166,16 @@ class AutogradEngine:
         velocity: Params = {}
         for batch in batches:
             gradients = self.gradients(weights, batch)
+            rate, momentum, decay = batch.rates[0].tolist()
             for name, weight in weights.items():
-                gradient = gradients[name].add_(weight, alpha=batch.weight_decay)
+                gradient = gradients[name].add_(weight, alpha=decay)
                 if anchor and proximal:
                     gradient.add_(weight - anchor[name], alpha=proximal)
                 if name in velocity:
-                    velocity[name].mul_(batch.momentum).add_(gradient)
+                    velocity[name].mul_(momentum).add_(gradient)
                 else:
                     velocity[name] = gradient
-                weight.sub_(velocity[name], alpha=batch.learning_rate)
+                weight.sub_(velocity[name], alpha=rate)
         return {name: weight.cpu() for name, weight in weights.items()}
 
     def gradients(self, params: Params, batch: Batch) -> Params:
@@ -230,10 +204,6 @@ class AutogradEngine:
         outputs = self.model.outputs(leaves, examples.inputs(rows).to(self.device))
         back = slope(outputs.detach(), rows).to(outputs.dtype)
         return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
-
-    def outputs(self, params: Params, x: Tensor) -> Tensor:
-        """Return the logits, on the CPU."""
-        return self.outputs_of(params, [x])[0]
 
     def outputs_of(self, params: Params, inputs: Iterable[Tensor]) -> list[Tensor]:
         """Return the logits of several sets of examples, on the CPU."""

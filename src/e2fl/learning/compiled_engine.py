@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from e2fl.data.federated import Examples
 from e2fl.kernels import Float32, one_process
+from e2fl.kernels.score_step import Rates
 from e2fl.kernels.stages import Block, Frozen, Plan, frozen
-from e2fl.learning.autograd import AutogradEngine, Batch, Schedule, Slope, Span, custom_loss
+from e2fl.learning.autograd import AutogradEngine, Batch, Schedule, Slope, custom_loss
 from e2fl.models import Model, Params, Supernet
 from e2fl.rankings.order import Floats, dropped
 
+ROWS = 2048  # examples of several steps, held in memory as the network reads them
 SCORED_TOGETHER = 32  # examples of a forward pass: activations of more do not fit the caches
 
 
@@ -102,7 +104,8 @@ class CompiledEngine(AutogradEngine):
         model = Model(nn.Sequential(*_layers_of_every_kind()))
         supernet = model.supernet(0)
         engine = engine_for(model)
-        work = [Batch(torch.ones(1, 1, 4, 4), torch.zeros(1, dtype=torch.int64), 0.1)]
+        one, none = torch.ones(1, 1, 4, 4), torch.zeros(1, dtype=torch.int64)
+        work = [Batch(one, none, np.array([[0.1, 0.0, 0.0]]), np.array([1]))]
         with one_process():
             engine.fit_scores(supernet, supernet.scores(supernet.ranking), work)
             engine.fit(model.initial_weights(0), work)
@@ -134,15 +137,14 @@ class CompiledEngine(AutogradEngine):
         self, batches: Iterable[Batch], put: Callable[[Plan], None], trained: dict[str, Float32]
     ) -> None:
         """Take all steps: those of a schedule without a loss of its own in one compiled call."""
-        work: Iterable[Batch | Span] = batches
         if isinstance(batches, Schedule) and batches.loss is None:
-            work = batches.spans()
+            batches = batches.steps(max(1, ROWS // batches.batch_size))
         plan: Plan | None = None
-        for part in work:
+        for batch in batches:
             if plan is None:
-                plan = self._plan("training", part.x.shape[1:], int(part.ends[0]))
+                plan = self._plan("training", batch.x.shape[1:], int(batch.ends[0]))
                 put(plan)
-            _step(plan, part)
+            _step(plan, batch)
         if plan is not None:
             plan.take(trained)
 
@@ -210,18 +212,18 @@ def _flat(params: Params) -> dict[str, Float32]:
     return {name: weight.contiguous().numpy().reshape(-1) for name, weight in params.items()}
 
 
-def _step(plan: Plan, part: Batch | Span) -> None:
-    """Take the steps of a span, or the one of a batch, and count the losses."""
+def _step(plan: Plan, batch: Batch) -> None:
+    """Take the steps of a batch, and count their losses; with a loss of its own, it has one."""
     losses: Sequence[float | Tensor] | NDArray[np.float64]
-    if isinstance(part, Batch) and part.loss is not None:
-        leaf = torch.from_numpy(plan.outputs(part.x.numpy()).copy()).requires_grad_()
-        loss = custom_loss(part.loss, leaf, part.y)
-        plan.backward(torch.autograd.grad(loss, leaf)[0].numpy(), part.rates)
+    rates = batch.rates.astype(np.float32)
+    if batch.loss is not None:
+        leaf = torch.from_numpy(plan.outputs(batch.x.numpy()).copy()).requires_grad_()
+        loss = custom_loss(batch.loss, leaf, batch.y)
+        plan.backward(torch.autograd.grad(loss, leaf)[0].numpy(), Rates(*rates[0]))
         losses = [loss]
     else:
-        shares = None if part.weight is None else part.weight.numpy()
-        rates = np.atleast_2d(np.array(part.rates, np.float32))
-        losses = plan.fit(part.x.numpy(), part.y.numpy(), part.ends, rates, shares)
-    if part.losses is not None:
-        for mean, examples in zip(losses, np.diff(part.ends, prepend=0), strict=True):
-            part.losses.add(mean, int(examples))
+        shares = None if batch.weight is None else batch.weight.numpy()
+        losses = plan.fit(batch.x.numpy(), batch.y.numpy(), batch.ends, rates, shares)
+    if batch.losses is not None:
+        for mean, examples in zip(losses, np.diff(batch.ends, prepend=0), strict=True):
+            batch.losses.add(mean, int(examples))

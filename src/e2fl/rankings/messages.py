@@ -88,11 +88,6 @@ class Ballots(AnyBallots):
     groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
 
-    @property
-    def count(self) -> int:
-        """The number of ballots, known before they are decoded."""
-        return len(self.rankings)
-
     def counted(self) -> tuple[Ranking, ...]:
         return self.rankings
 
@@ -107,11 +102,6 @@ class CodedBallots(AnyBallots):
     groups: tuple[int, ...]
     lengths: tuple[int, ...]  # bytes of each code
     codes: bytes
-
-    @property
-    def count(self) -> int:
-        """The number of ballots, known before they are decoded."""
-        return len(self.lengths)
 
     def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> Ballots:
         """Return the decoded ballots, or raise `WireError`. sent: the table the client was sent."""
@@ -137,7 +127,8 @@ class TabledBallots(CodedBallots):
 
     def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> RankedBallots:
         rankings = super().decode(ballot, reference, sent).rankings
-        parts = parts_of(self.tables, [len(self.tables) // self.count] * self.count)
+        count = len(self.lengths)
+        parts = parts_of(self.tables, [len(self.tables) // count] * count)
         edges = edges_of(reference.ranking)
         tables = tuple(read_table(part, edges, sent) for part in parts)
         return RankedBallots(self.groups, rankings, tables)

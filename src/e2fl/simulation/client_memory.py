@@ -97,7 +97,6 @@ def checked_memory(memory: Memory) -> dict[str, Any]:
 
 
 def _checked(name: Any, value: Any) -> Any:
-    """Return what a client stores under a name as it is read back, or raise `ConfigError`."""
     if not isinstance(name, str) or not name or "/" in name:
         raise ConfigError(f"client.memory has the name {name!r}; names are strings without '/'")
     if isinstance(value, torch.Tensor):

@@ -9,6 +9,7 @@ import math
 import os
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -90,6 +91,14 @@ class SimulatedFederation:
         errors: dict[ClientId, Exception] = {}
         file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # ends with the replies
         places: dict[ClientId, tuple[int, int]] = {}  # of the replies in the file
+
+        def read(client: ClientId) -> Message:
+            start, size = places[client]
+            file.seek(start)
+            return self.types.up.from_bytes(file.read(size), spec)
+
+        answers = Lazy(places, read)
+        weakref.finalize(answers, file.close)
         faults: dict[ClientId, str] = {}
         losses: dict[ClientId, float] = {}
         for client, done in self._train_all(round_number, spec, delivered):
@@ -111,13 +120,7 @@ class SimulatedFederation:
         if round_number <= 1 and 1 < len(inbox) == len(errors):
             # Every client failed in the first round: a bug, not a bad client.
             raise errors[min(errors)]
-
-        def read(client: ClientId) -> Message:
-            start, size = places[client]
-            file.seek(start)
-            return self.types.up.from_bytes(file.read(size), spec)
-
-        return Replies(Lazy(places, read), faults, losses)
+        return Replies(answers, faults, losses)
 
     def _train_all(
         self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]

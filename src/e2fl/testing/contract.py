@@ -25,12 +25,14 @@ from e2fl.learning import Settings, build_learner
 from e2fl.models import Model, ModelSpec
 from e2fl.networks import mlp
 from e2fl.participation import Participation
+from e2fl.randomness import stream
 from e2fl.rounds import Request, Round, Server, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.testing.toy import Toy
+from e2fl.torch_streams import torch_seeded
 from e2fl.wire import Message
 
 ABSURD = {
@@ -61,7 +63,23 @@ class Problem:
     @cached_property
     def moments(self) -> list["Moment"]:
         """The first two rounds, step by step; they are trained once."""
-        return moments(self)
+        algorithm, federation = self.algorithm, self.federation()
+        population = federation.population
+        server = self.server(federation, 2)
+        rounds = []
+        for _ in range(2):
+            state, request = server.state, server.ask()
+            replies = federation.train(request)
+            served = server.border.messages(
+                algorithm.serve(state, population.ids), population.ids, server.types.served, "serve"
+            )
+            answers = dict(replies.answers)
+            checked = {
+                client: algorithm.check(state, client, answer) for client, answer in answers.items()
+            }
+            rounds.append(Moment(state, request, answers, checked, served))
+            server.take(replies)
+        return rounds
 
     @cached_property
     def through(self) -> list[Round]:
@@ -70,7 +88,8 @@ class Problem:
 
     def model(self) -> Model:
         build = partial(self.network, self.data.shape, self.data.classes)
-        model = Model(build(), build=build)
+        with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
+            model = Model(build(), build=build)
         model.require_fit(self.data.shape, self.data.classes, "network")
         return model
 
@@ -103,27 +122,6 @@ class Moment:
     replies: Mapping[int, Message]  # as they arrived
     checked: Mapping[int, Message]  # the same, as `check` returned them
     served: Mapping[int, Message]
-
-
-def moments(problem: Problem) -> list[Moment]:
-    """Train the first two rounds, step by step."""
-    algorithm, federation = problem.algorithm, problem.federation()
-    population = federation.population
-    server = problem.server(federation, 2)
-    rounds = []
-    for _ in range(2):
-        state, request = server.state, server.ask()
-        replies = federation.train(request)
-        served = server.border.messages(
-            algorithm.serve(state, population.ids), population.ids, server.types.served, "serve"
-        )
-        answers = dict(replies.answers)
-        checked = {
-            client: algorithm.check(state, client, answer) for client, answer in answers.items()
-        }
-        rounds.append(Moment(state, request, answers, checked, served))
-        server.take(replies)
-    return rounds
 
 
 def messages_survive_the_wire(problem: Problem) -> None:
