@@ -134,8 +134,15 @@ def compare(toy, tmp_path, monkeypatch):
 
 
 def test_a_comparison_prints_plus_minus_and_the_verdict(compare, capsys):
-    assert main([*compare, "--seeds", "0,1,2", "--columns", "group/mean,bytes/up"]) == 0
+    command = [*compare, "--seeds", "0,1,2", "--columns", "group/mean,bytes/up"]
+    assert main(command) == 0
     said = capsys.readouterr().out
+    names = [line.split()[0] for line in said.splitlines()[3:7]]
+    assert names == ["Local", "FedAvg", "E2FL", "E2FL"]
+    folders = {path.name for path in Path("runs").iterdir() if path.is_dir()}
+    assert folders == {f"{name}-seed{n}" for name in ("e2fl", "fedavg", "local") for n in range(3)}
+    assert main(command) == 2
+    assert main([*command, "--resume"]) == 0
     study = study_of(read_runs([Path("runs")])[0])
     assert verdict(study).text in said
     assert "± is the standard deviation over 3 seeds." in said
