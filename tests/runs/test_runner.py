@@ -19,23 +19,6 @@ from e2fl.testing.toy import Toy
 from tests.runs.helpers import DITTO, RANK, Noting, contents
 
 
-def test_summary_agrees_with_the_clients_it_summarises(toy):
-    run = run_experiment(toy)
-    accuracies, losses = ([row[name] for row in run.clients] for name in ("accuracy", "loss"))
-    assert run.summary["clients"]["mean"] == pytest.approx(np.mean(accuracies))
-    assert run.summary["clients"]["variance"] == pytest.approx(np.var(accuracies))
-    members = [row for row in run.clients if row["group"] == "G1"]
-    assert run.summary["groups"]["G1"] == {
-        "clients": 4,
-        "accuracy": pytest.approx(np.mean([row["accuracy"] for row in members])),
-        "loss": pytest.approx(np.mean([row["loss"] for row in members])),
-    }
-    expected = {"mean": pytest.approx(np.mean(losses)), "std": pytest.approx(np.std(losses))}
-    assert run.summary["loss"]["clients"] == run.history[-1]["loss"]["clients"] == expected
-    groups = [group["loss"] for group in run.summary["groups"].values()]
-    assert run.summary["loss"]["group"]["std"] == pytest.approx(np.std(groups))
-
-
 def test_bytes_and_budget_are_counted(toy):
     summary = run_experiment(toy).summary
     sent, ranking = summary["bytes"], (16 * 24 * 9 + 7) // 8 + (24 * 3 * 7 + 7) // 8
