@@ -82,15 +82,12 @@ def test_functions_and_networks_are_models(toy):
         e2fl.run(toy, model=own_model((16,), 2))
 
 
-def test_what_is_not_stored_is_told_loudly(toy, tmp_path):
+def test_warnings_come_through_warnings(toy, tmp_path):
     with pytest.warns(e2fl.E2flWarning, match="nothing is stored"):
         e2fl.run(toy, rounds=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        e2fl.run(toy, rounds=1, out=tmp_path / "run")
-
-
-def test_warnings_of_a_run_come_through_warnings(toy, tmp_path):
+        e2fl.run(toy, rounds=1, out=tmp_path / "quiet")
     with pytest.warns(e2fl.E2flWarning, match="have losses that are absurd or not finite"):
         e2fl.run(toy, algorithm="tests.runs.helpers:Huge", rounds=2, out=tmp_path / "run")
     path = tmp_path / "toy.toml"

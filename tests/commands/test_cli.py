@@ -14,6 +14,7 @@ from e2fl.cli import main
 from e2fl.commands.training import folder_for
 from e2fl.config.listing import entries, stored
 
+pytestmark = pytest.mark.usefixtures("no_plots")
 OWN = "tests.commands.test_cli"
 
 
@@ -66,11 +67,9 @@ RUN, COMPARE = ["run", "toy.toml"], ["compare", "toy.toml", "--algorithms"]
         ([*RUN, "--set", "device=cudaa"], "cannot be used here"),
         ([*RUN, "--set", "learner.weight_decay=nan"], "at least 0"),
         ([*RUN, "--set", "algorithm.name=':x'"], "cannot be imported"),
-        ([*RUN, "--set", "algorithm.name='os:sep'"], "not a class or function"),
         ([*RUN, "--set", "algorithm.name='e2fl.testing.toy:Toy'"], "not a class"),
         ([*RUN, "--set", "variants.x=3", "--algorithm", "x"], "must be a section"),
         ([*RUN, "--set", "data={name='fair_mnist_rotate', dir='nowhere'}"], "idx3-ubyte.gz"),
-        ([*COMPARE, "e2fl,fedagv"], "did you mean 'fedavg'"),
         ([*COMPARE, "e2fl", "--seeds", "a"], "--seeds takes integers"),
         ([*COMPARE, "e2fl", "--seeds", ","], "at least one seed"),
         ([*COMPARE, "e2fl", "--seeds", "-1"], "seed must be at least 0"),

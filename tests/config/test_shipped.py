@@ -59,6 +59,7 @@ def test_table_6_clusters_femnist_into_two_to_five_groups_with_the_settings_of_t
         assert found == replace(table2, name=found.name, algorithm=found.algorithm)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_all_algorithms_compare_on_the_bundled_data(tmp_path, capsys):
     small = ["rounds=2", "evaluate_every=2", "model={name='mlp', hidden=[8]}", "learner.epochs=1"]
     small += ["data.clients=20", "data.samples_per_client=40", "data.test_images=100"]

@@ -111,7 +111,7 @@ def test_runs_in_memory_and_from_files_are_one_method(toy, tmp_path):
 
 
 @pytest.fixture
-def compare(toy, tmp_path, monkeypatch):
+def compare(no_plots, toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.toml").write_text(toy.to_toml())
     words = ["compare", "toy.toml", "--algorithms", "local,fedavg,e2fl", "--set", "rounds=2"]

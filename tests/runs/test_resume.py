@@ -27,6 +27,7 @@ from tests.runs.helpers import (
     stopped,
 )
 
+pytestmark = pytest.mark.usefixtures("no_plots")
 LOCAL = {"name": "local", "clients_per_round": 1, "epochs": 2}
 
 
@@ -53,12 +54,8 @@ def test_interrupted_twice_and_resumed_equals_uninterrupted(rare, tmp_path, algo
     stopped(experiment, folder, "begin", resume=True)
     noting = resumed_to_the_same_end(experiment, folder)
     assert noting.first == stop  # a watcher after the one that stopped it may not have seen it
-
-
-@pytest.mark.parametrize(("algorithm", "number"), [({"name": "e2fl"}, 1), (RANK, 4), (DITTO, 6)])
-def test_a_run_killed_before_its_first_checkpoint_is_repeated(rare, tmp_path, algorithm, number):
-    experiment = replace(rare, algorithm=algorithm)
-    resumed_to_the_same_end(experiment, stopped(experiment, tmp_path / "run", number, RuntimeError))
+    # Killed before its first checkpoint, it is repeated.
+    resumed_to_the_same_end(experiment, stopped(experiment, tmp_path / "killed", 1, RuntimeError))
 
 
 def test_a_stop_between_rounds_costs_no_round(rare, tmp_path):
@@ -374,7 +371,7 @@ def test_resume_imports_code_that_a_folder_names_only_if_it_is_trusted(
     )
     sections = [
         {section: {"name": f"evil_resume:{name}"}}
-        for section in ("algorithm", "model", "data", "participation")
+        for section in ("algorithm", "model", "data", "participation", "attack")
         for name in ("Mine", "", "\N{LATIN SMALL LETTER E WITH ACUTE}")
     ]
     sections += [{"algorithm": {"name": "e2fl", "grouping": {"name": "evil_resume:Mine"}}}]

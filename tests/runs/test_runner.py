@@ -108,6 +108,7 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
 
 
 @pytest.mark.parametrize(("rate", "every"), [(5, 6), (200, 2)])
+@pytest.mark.usefixtures("no_plots")
 def test_training_that_ends_at_guessing_after_its_loss_rose_is_called_diverged(
     toy, tmp_path, capsys, rate, every
 ):

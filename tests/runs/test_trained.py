@@ -20,6 +20,7 @@ from e2fl.runs.trained import TrainedRun
 from e2fl.testing.toy import Toy
 
 X = np.zeros((1, 16), np.float32)
+OWN, WORDS = "tests.runs.test_trained:marked", ["touch", "executed"]
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def marked(inputs, classes):
     return nn.Sequential(nn.Linear(16, 3, bias=False))
 
 
-@pytest.mark.parametrize("name", ["subprocess:run", "os:system", "tests.runs.test_trained:marked"])
+@pytest.mark.parametrize("name", ["subprocess:run", "os:system", OWN])
 def test_reading_a_run_executes_nothing_that_its_files_name(stored, tmp_path, monkeypatch, name):
     """Issue 25, item 1: a folder of data files ran a shell command through predict and export."""
     monkeypatch.chdir(tmp_path)
@@ -100,9 +101,11 @@ def test_reading_a_run_executes_nothing_that_its_files_name(stored, tmp_path, mo
     values = stored.experiment.to_dict() | {"model": {"name": name}}
     (folder / "config.toml").write_text(from_dict(values).to_toml())
     np.save("x.npy", X)
-    if name != "tests.runs.test_trained:marked":
-        inputs = summary["inputs"] | {"shape": ["touch", "executed"]}
+    for change in () if name == OWN else ({"shape": [-16]}, {"classes": 2.5}, {"shape": WORDS}):
+        inputs = summary["inputs"] | change
         (folder / "summary.json").write_text(json.dumps(summary | {"inputs": inputs}))
+        with pytest.raises(e2fl.RunError, match=r"summary\.json"):
+            stored.predict(X, group="G1")
     read = e2fl.read_run(folder)
     for act in (
         lambda: read.predict(X, group="G1"),
@@ -117,15 +120,7 @@ def test_reading_a_run_executes_nothing_that_its_files_name(stored, tmp_path, mo
     assert not Path("executed").exists()
     with pytest.raises(e2fl.E2flError):  # not even trust makes a model of a shell
         read.predict(X, group="G1", trust=True)
-    assert Path("executed").exists() == (name == "tests.runs.test_trained:marked")
-
-
-@pytest.mark.parametrize("change", [{"shape": [-16]}, {"classes": 2.5}, {"shape": 16}])
-def test_shapes_and_classes_are_positive_integers(stored, change):
-    summary = stored.summary | {"inputs": stored.summary["inputs"] | change}
-    (stored.folder / "summary.json").write_text(json.dumps(summary))
-    with pytest.raises(e2fl.RunError, match=r"summary\.json"):
-        stored.predict(X, group="G1")
+    assert Path("executed").exists() == (name == OWN)
 
 
 @pytest.mark.parametrize("name", ["north.safetensors", "north.pt2"])

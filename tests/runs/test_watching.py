@@ -22,6 +22,8 @@ from e2fl.runs.trackers import flat
 from e2fl.runs.watcher import Watcher, Watchers
 from tests.runs.helpers import Noting
 
+pytestmark = pytest.mark.usefixtures("no_plots")
+
 
 @pytest.fixture
 def config(toy, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from e2fl.search.page import page
 from e2fl.search.running import search
 from e2fl.search.space import space_of
 
+pytestmark = pytest.mark.usefixtures("no_plots")
 FILES = ("trials.csv", "best.toml", "search.html")
 GRID = ["--grid", "learner.score_rate=0.01,0.1", "--grid", "model.keep=0.3,0.5"]
 SPACE = ["--space", "learner.score_rate=0.003..1:log", "--space", "algorithm.incumbents=0,1,2"]

@@ -310,7 +310,7 @@ class Experiment:
 
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
-        sections = (self.data, self.model, self.participation, self.runtime)
+        sections = (self.data, self.model, self.participation, self.attack, self.runtime)
         others = [str(section.get("name", "")) for section in sections]
         names = [*others[:2], *self.algorithm_names(), *others[2:], *self.measures]
         return [name for name in names if ":" in name and not is_shipped(name)]
