@@ -338,28 +338,6 @@ def test_resume_takes_a_folder_and_more_rounds(toy, tmp_path, monkeypatch, capsy
     assert "holds no run and no comparison" in capsys.readouterr().err
 
 
-def test_resume_continues_a_comparison(toy, tmp_path, monkeypatch):
-    from e2fl.runs.progress import Progress
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "toy.toml").write_text(toy.to_toml())
-    words = ["compare", "toy.toml", "--algorithms", "fedavg,e2fl", "--seeds", "0,1"]
-    assert main([*words, "--out", "whole"]) == 0
-    advance = Progress.advance
-
-    def stop(self, number, measured):
-        if "run 3 of 4" in self.label and number == 3:
-            raise KeyboardInterrupt
-        advance(self, number, measured)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", stop)
-        assert main([*words, "--out", "parts"]) == 130
-    assert main(["resume", "parts"]) == 0
-    for name in ("fedavg-seed0", "fedavg-seed1", "e2fl-seed0", "e2fl-seed1"):
-        assert contents(tmp_path / "parts" / name) == contents(tmp_path / "whole" / name)
-
-
 def test_resume_imports_code_that_a_folder_names_only_if_it_is_trusted(
     toy, tmp_path, monkeypatch, capsys
 ):

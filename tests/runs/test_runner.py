@@ -85,15 +85,6 @@ def test_mistakes_leave_no_folder(toy, tmp_path):
     assert run_experiment(toy, out=tmp_path / "run").summary["rounds"] == 6
 
 
-def test_client_models_are_dropped_when_a_run_is_done_unless_kept(toy, tmp_path):
-    experiment = replace(toy, algorithm=DITTO, rounds=2)
-    dropped = run_experiment(experiment, out=tmp_path / "dropped")
-    kept = run_experiment(replace(experiment, keep_client_models=True), out=tmp_path / "kept")
-    assert dropped.summary["clients"] == kept.summary["clients"]
-    assert not (tmp_path / "dropped" / "checkpoint" / "clients").exists()
-    assert list((tmp_path / "kept" / "checkpoint" / "clients").iterdir())
-
-
 def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path):
     algorithm = {"name": "tests.runs.helpers:Huge", "clients_per_round": 4}
     noting = Noting()

@@ -181,8 +181,12 @@ def attacks(study: Study) -> Section | None:
     return Section("attacks", [table], (), [by_group] if paths else [])
 
 
+@lru_cache(maxsize=1)
 def attack_table(study: Study) -> Table | None:
-    """Return what each attack cost each method; None if nothing was run clean and attacked."""
+    """Return what each attack cost each method; None if nothing was run clean and attacked.
+
+    Terminal and page share it.
+    """
     if study.attacked.empty:
         return None
     columns = [Column(key, title, 2, "points lost", signed=True) for key, title in LOSSES.items()]
