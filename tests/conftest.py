@@ -44,3 +44,9 @@ def real_data() -> Path:
 def toy() -> Experiment:
     """An experiment that takes a fraction of a second."""
     return toy_with()
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the sections out of pages: plots take a second, and tests/report draws them."""
+    monkeypatch.setattr("e2fl.report.page.sections", lambda study: [])

@@ -237,7 +237,7 @@ def hits(y_true, outputs):
 
 
 @pytest.fixture
-def project(toy, tmp_path, monkeypatch):
+def project(no_plots, toy, tmp_path, monkeypatch):
     """A folder with a configuration and code beside it, seen from the folder above."""
     folder = tmp_path / "project"
     folder.mkdir()
@@ -261,6 +261,8 @@ def test_code_beside_a_toml_is_found_by_every_command_from_any_folder(project, c
     """Issue 25, item 15: `resume`, `groups` and `data show` did not find it."""
     experiment = load("project/my.toml")
     assert experiment.imports() == [f"{project}:Data", f"{project}.py:Mine", f"{project}.py:hits"]
+    attacked = replace(experiment, attack={"name": f"{project}:Attack"})
+    assert f"{project}:Attack" in attacked.imports()
     assert experiment.label == f"{project.partition('/')[2]}.py:Mine"
     assert main(["data", "show", "project/my.toml"]) == 0
     assert main(["groups", "project/my.toml", "--to", "2"]) == 0

@@ -58,8 +58,6 @@ def test_settings_of_a_grouping_are_changed_in_those_that_have_them(toy):
         ("algorithm.grops=3", "did you mean 'groups'"),
         ("algorithm.grouping.warmth=3", "none of .* has a setting 'algorithm.grouping.warmth'"),
         ("algorithm.grouping.grups=3", "did you mean 'grouping.groups'"),
-        ("algorithm.name=fedavg", "name it in one place"),
-        ("algorithm={name='fedavg'}", "name it in one place"),
         ("algorithm.label=x", "the same name"),
         ("algorithm.q=much", "must be a number"),
         ("learner.epochs=0", "at least 1"),

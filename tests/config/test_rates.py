@@ -8,7 +8,6 @@ import pytest
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.config.experiment import load
-from e2fl.runs.runner import run_experiment
 
 # The rates of the paper and of our studies: of weights, of scores, and what differs.
 SHIPPED = {
@@ -40,14 +39,6 @@ def test_every_shipped_method_trains_at_the_rate_of_what_it_trains(name):
         settings = method.build_settings()
         found = settings.score_rate if ranks else settings.learning_rate
         assert found == others.get(variant, scores if ranks else weights), variant
-
-
-def test_an_own_dense_algorithm_is_trained_like_fedavg(toy):
-    toy = replace(toy, rounds=2, learner={"batch_size": 8, "epochs": 1})
-    own, shipped = (
-        run_experiment(toy.variant(name)).summary for name in (f"{__name__}:OwnFedAvg", "fedavg")
-    )
-    assert own["clients"] == shipped["clients"]
 
 
 def test_weights_and_scores_have_their_own_rate(toy):

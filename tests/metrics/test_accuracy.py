@@ -106,3 +106,7 @@ def test_it_gives_what_a_run_says_of_itself(toy):
         assert measured[level] == pytest.approx(run.summary[level])
     for name, group in run.summary["groups"].items():
         assert measured["groups"][name] == pytest.approx(group)
+    losses = columns["loss"], [group["loss"] for group in run.summary["groups"].values()]
+    for level, own in zip(("clients", "group"), losses, strict=True):
+        expected = {"mean": pytest.approx(np.mean(own)), "std": pytest.approx(np.std(own))}
+        assert run.summary["loss"][level] == run.history[-1]["loss"][level] == expected

@@ -12,14 +12,6 @@ from tests.report.studies import method
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=8)
 
 
-def test_intervals_over_seeds_by_hand():
-    found = over_seeds([1.0, 2.0, 3.0])  # deviation 1, error 1 / sqrt(3), t(2) = 4.302653
-    assert found.value == 2.0
-    assert found.half == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
-    one = over_seeds([5.0])
-    assert (one.value, one.low, one.high, one.may_be_chance) == (5.0, None, None, None)
-
-
 def test_pairs_cancel_what_seeds_share():
     found = paired({0: 90.0, 1: 50.0, 5: 0.0}, {0: 80.0, 1: 40.0, 7: 0.0})
     assert (found.low, found.high, found.count) == (10.0, 10.0, 2)
@@ -33,6 +25,9 @@ def test_the_interval_over_seeds_is_scipys(values):
     if found.high - found.low > 1e-9:
         low, high = stats.t.interval(0.95, len(values) - 1, found.value, stats.sem(values))
         assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+        assert found.half == pytest.approx((high - low) / 2)
+    one = over_seeds(values[:1])
+    assert (one.value, one.low, one.high, one.may_be_chance) == (values[0], None, None, None)
 
 
 def test_the_interval_over_clients_holds_the_true_mean_about_95_times_in_100():

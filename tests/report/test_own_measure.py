@@ -69,12 +69,11 @@ def test_a_measure_that_a_configuration_names_is_measured_like_accuracy(own, tmp
         summary_table(study, ["measures/auc/clients/mean"])
 
 
-@pytest.mark.parametrize("path", ["measures/cost/clients/maen", "measures/auc/clients/mean"])
-def test_a_misspelt_path_is_found_before_training(own, tmp_path, monkeypatch, capsys, path):
+def test_a_misspelt_path_is_found_before_training(own, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(own.to_toml())
     words = ["compare", "own.toml", "--algorithms", "fedavg,e2fl", "--out", "runs"]
-    assert main([*words, "--columns", path]) == 2
+    assert main([*words, "--columns", "measures/cost/clients/maen"]) == 2
     assert "no measure" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

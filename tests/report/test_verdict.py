@@ -106,13 +106,6 @@ def test_the_verdict_says_who_is_best_what_may_be_chance_and_who_is_worse_off(me
     assert sentence in verdict(study(*methods)).text
 
 
-def test_a_tie_is_called_a_tie():
-    said = verdict(study(fedavg(FAIR), e2fl())).text
-    assert "reach the same accuracy for the worst group, with the same accuracy on average." in said
-    assert "better" not in said
-    assert "worse" not in said
-
-
 @pytest.mark.parametrize(
     ("eod", "sentence"),
     [

@@ -19,23 +19,6 @@ from e2fl.testing.toy import Toy
 from tests.runs.helpers import DITTO, RANK, Noting, contents
 
 
-def test_summary_agrees_with_the_clients_it_summarises(toy):
-    run = run_experiment(toy)
-    accuracies, losses = ([row[name] for row in run.clients] for name in ("accuracy", "loss"))
-    assert run.summary["clients"]["mean"] == pytest.approx(np.mean(accuracies))
-    assert run.summary["clients"]["variance"] == pytest.approx(np.var(accuracies))
-    members = [row for row in run.clients if row["group"] == "G1"]
-    assert run.summary["groups"]["G1"] == {
-        "clients": 4,
-        "accuracy": pytest.approx(np.mean([row["accuracy"] for row in members])),
-        "loss": pytest.approx(np.mean([row["loss"] for row in members])),
-    }
-    expected = {"mean": pytest.approx(np.mean(losses)), "std": pytest.approx(np.std(losses))}
-    assert run.summary["loss"]["clients"] == run.history[-1]["loss"]["clients"] == expected
-    groups = [group["loss"] for group in run.summary["groups"].values()]
-    assert run.summary["loss"]["group"]["std"] == pytest.approx(np.std(groups))
-
-
 def test_bytes_and_budget_are_counted(toy):
     summary = run_experiment(toy).summary
     sent, ranking = summary["bytes"], (16 * 24 * 9 + 7) // 8 + (24 * 3 * 7 + 7) // 8
@@ -102,15 +85,6 @@ def test_mistakes_leave_no_folder(toy, tmp_path):
     assert run_experiment(toy, out=tmp_path / "run").summary["rounds"] == 6
 
 
-def test_client_models_are_dropped_when_a_run_is_done_unless_kept(toy, tmp_path):
-    experiment = replace(toy, algorithm=DITTO, rounds=2)
-    dropped = run_experiment(experiment, out=tmp_path / "dropped")
-    kept = run_experiment(replace(experiment, keep_client_models=True), out=tmp_path / "kept")
-    assert dropped.summary["clients"] == kept.summary["clients"]
-    assert not (tmp_path / "dropped" / "checkpoint" / "clients").exists()
-    assert list((tmp_path / "kept" / "checkpoint" / "clients").iterdir())
-
-
 def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path):
     algorithm = {"name": "tests.runs.helpers:Huge", "clients_per_round": 4}
     noting = Noting()
@@ -125,6 +99,7 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
 
 
 @pytest.mark.parametrize(("rate", "every"), [(5, 6), (200, 2)])
+@pytest.mark.usefixtures("no_plots")
 def test_training_that_ends_at_guessing_after_its_loss_rose_is_called_diverged(
     toy, tmp_path, capsys, rate, every
 ):

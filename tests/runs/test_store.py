@@ -76,11 +76,11 @@ def test_damage_is_one_clear_error_and_only_regular_files_are_read(folder, name,
         path.unlink()
 
 
-@pytest.mark.parametrize("name", ["data.svg", "data.json"])
-def test_a_linked_picture_does_not_get_into_the_page(folder, name, tmp_path):
+@pytest.mark.parametrize("name", ["data.svg", "data.json", "command.txt"])
+def test_a_linked_file_does_not_get_into_the_page(folder, name, tmp_path):
     """Issue 25, item 2."""
     (tmp_path / "secret").write_text('{"clients": "<svg>my secret</svg>"}')
-    (folder / name).unlink()
+    (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(tmp_path / "secret")
     page = tmp_path / "page.html"
     main(["report", str(folder), "--out", str(page)])

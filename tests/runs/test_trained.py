@@ -20,6 +20,7 @@ from e2fl.runs.trained import TrainedRun
 from e2fl.testing.toy import Toy
 
 X = np.zeros((1, 16), np.float32)
+OWN, WORDS = "tests.runs.test_trained:marked", ["touch", "executed"]
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def marked(inputs, classes):
     return nn.Sequential(nn.Linear(16, 3, bias=False))
 
 
-@pytest.mark.parametrize("name", ["subprocess:run", "os:system", "tests.runs.test_trained:marked"])
+@pytest.mark.parametrize("name", ["subprocess:run", "os:system", OWN])
 def test_reading_a_run_executes_nothing_that_its_files_name(stored, tmp_path, monkeypatch, name):
     """Issue 25, item 1: a folder of data files ran a shell command through predict and export."""
     monkeypatch.chdir(tmp_path)
@@ -102,9 +103,11 @@ def test_reading_a_run_executes_nothing_that_its_files_name(stored, tmp_path, mo
     values = stored.experiment.to_dict() | {"model": {"name": name}}
     (folder / "config.toml").write_text(from_dict(values).to_toml())
     np.save("x.npy", X)
-    if name != "tests.runs.test_trained:marked":
-        inputs = summary["inputs"] | {"shape": ["touch", "executed"]}
+    for change in () if name == OWN else ({"shape": [-16]}, {"classes": 2.5}, {"shape": WORDS}):
+        inputs = summary["inputs"] | change
         (folder / "summary.json").write_text(json.dumps(summary | {"inputs": inputs}))
+        with pytest.raises(e2fl.RunError, match=r"summary\.json"):
+            stored.predict(X, group="G1")
     read = e2fl.read_run(folder)
     for act in (
         lambda: read.predict(X, group="G1"),
@@ -119,15 +122,7 @@ def test_reading_a_run_executes_nothing_that_its_files_name(stored, tmp_path, mo
     assert not Path("executed").exists()
     with pytest.raises(e2fl.E2flError):  # not even trust makes a model of a shell
         read.predict(X, group="G1", trust=True)
-    assert Path("executed").exists() == (name == "tests.runs.test_trained:marked")
-
-
-@pytest.mark.parametrize("change", [{"shape": [-16]}, {"classes": 2.5}, {"shape": 16}])
-def test_shapes_and_classes_are_positive_integers(stored, change):
-    summary = stored.summary | {"inputs": stored.summary["inputs"] | change}
-    (stored.folder / "summary.json").write_text(json.dumps(summary))
-    with pytest.raises(e2fl.RunError, match=r"summary\.json"):
-        stored.predict(X, group="G1")
+    assert Path("executed").exists() == (name == OWN)
 
 
 @pytest.mark.parametrize("name", ["north.safetensors", "north.pt2"])
@@ -149,6 +144,7 @@ def test_an_exported_model_gives_the_same_logits_without_e2fl(stored, tmp_path, 
         network.load_state_dict(load_file(tmp_path / name))
         assert torch.equal(network(x), expected)
     card = (tmp_path / f"{name}.md").read_text()  # each format has a card of its own
+    assert ("torch.export.load" if name.endswith("pt2") else "load_file") in card
     assert "the model of group G2" in card
     for group, values in stored.summary["groups"].items():
         assert f"| {group} | {values['clients']} | {values['accuracy']:.2f} |" in card
@@ -203,15 +199,12 @@ def test_the_rows_of_a_table_are_predicted_by_name(hospitals, capsys):
 
 
 def test_the_card_holds_the_encoding_of_columns_and_the_classes(hospitals):
-    """Issue 25, item 15; a second card does not overwrite the first."""
-    for name in ("north.safetensors", "north.pt2"):
-        assert main(["export", "run", "--group", "north", "--out", name]) == 0
-    cards = [Path(f"north.{kind}.md").read_text() for kind in ("safetensors", "pt2")]
-    assert "load_file" in cards[0]
-    assert "torch.export.load" in cards[1]
-    assert "| a | number | (x - " in cards[0]
-    assert "Classes: -none, ill" in cards[0]
-    (stored,) = [line for line in cards[0].splitlines() if line.startswith('{"columns"')]
+    """Issue 25, item 15."""
+    assert main(["export", "run", "--group", "north", "--out", "north.safetensors"]) == 0
+    card = Path("north.safetensors.md").read_text()
+    assert "| a | number | (x - " in card
+    assert "Classes: -none, ill" in card
+    (stored,) = [line for line in card.splitlines() if line.startswith('{"columns"')]
     encoding = Encoding.from_json(json.loads(stored))
     assert encoding == Encoding.from_json(json.loads(Path("run/encoding.json").read_text()))
     assert encoding.encode("new.csv").x.shape == (3, 2)

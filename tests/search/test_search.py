@@ -19,6 +19,7 @@ from e2fl.search.page import page
 from e2fl.search.running import search
 from e2fl.search.space import space_of
 
+pytestmark = pytest.mark.usefixtures("no_plots")
 FILES = ("trials.csv", "best.toml", "search.html")
 GRID = ["--grid", "learner.score_rate=0.01,0.1", "--grid", "model.keep=0.3,0.5"]
 SPACE = ["--space", "learner.score_rate=0.003..1:log", "--space", "algorithm.incumbents=0,1,2"]
@@ -85,12 +86,16 @@ def test_a_search_has_the_same_budget_for_each_algorithm(config, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["sweep", "toy.toml", *GRID], ["tune", "toy.toml", *TUNE, "--trials", "4"]]
+    ("words", "stops"),
+    [
+        (["sweep", "toy.toml", *GRID], (1, 18)),
+        (["tune", "toy.toml", *TUNE, "--trials", "3"], (9,)),
+    ],
 )
-def test_a_search_that_was_stopped_ends_as_one_that_was_not(config, monkeypatch, words):
+def test_a_search_that_was_stopped_ends_as_one_that_was_not(config, monkeypatch, words, stops):
     assert main([*words, "--out", "whole"]) == 0
     advance = Progress.advance
-    for stop in (1, 9, 18):
+    for stop in stops:
         rounds, parts = itertools.count(1), Path(f"stopped-{stop}")
 
         def interrupted(self, number, measured, rounds=rounds, stop=stop):
@@ -158,13 +163,9 @@ def test_own_measures_are_objectives(toy, tmp_path):
 
 
 def test_a_record_that_is_no_regular_file_is_refused(config, capsys):
-    """Issue 25, item 2: a pipe would be waited for, a link leads elsewhere."""
-    command = ["sweep", config, "--grid", "learner.score_rate=0.1", "--out", "s", "--resume"]
+    """Issue 25, item 2: a pipe would be waited for."""
     Path("s").mkdir()
     os.mkfifo("s/search.json")
-    assert main(command) == 2
+    words = ["sweep", config, "--grid", "learner.score_rate=0.1", "--out", "s", "--resume"]
+    assert main(words) == 2
     assert "not a regular file" in capsys.readouterr().err
-    Path("s/search.json").unlink()
-    Path("s/e2fl-trial1").symlink_to("elsewhere")
-    assert main(command) == 2
-    assert "symbolic link" in capsys.readouterr().err

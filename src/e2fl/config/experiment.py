@@ -22,6 +22,7 @@ from typing_extensions import Doc
 from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
+from e2fl.config.overrides import UNSAVED as UNSAVED
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, is_shipped, look_up, settings_of
 from e2fl.data import DATASETS, FederatedData, Population, build
@@ -65,8 +66,6 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 }
 # Settings that every model has.
 COMMON = {name: setting for name, setting in settings_of(Model).items() if name != "build"}
-# Settings that never change a result.
-UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots")
 LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1} | dict.fromkeys(
     ("seed", "evaluate_clients", "examples_limit"), 0
 )
@@ -310,7 +309,7 @@ class Experiment:
 
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
-        sections = (self.data, self.model, self.participation, self.runtime)
+        sections = (self.data, self.model, self.participation, self.attack, self.runtime)
         others = [str(section.get("name", "")) for section in sections]
         names = [*others[:2], *self.algorithm_names(), *others[2:], *self.measures]
         return [name for name in names if ":" in name and not is_shipped(name)]

@@ -11,7 +11,7 @@ from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError, reason_of
 from e2fl.files import parse, read_text
 
-PATHS = ("path", "dir")  # settings of data sets that name files
+PATHS = (("data", "path"), ("data", "dir"))  # settings that name files
 
 
 @cache
@@ -38,7 +38,8 @@ def read(config: str | Path) -> dict[str, Any]:
     path = Path(config)
     try:
         if path.suffix == ".toml" or path.is_file():
-            return _located(parse(tomllib.loads, read_text(path.resolve())), path)
+            settings = parse(tomllib.loads, read_text(path.resolve()))
+            return {name: _located(value, (name,), path) for name, value in settings.items()}
         if str(config) in shipped():
             return tomllib.loads(shipped_text(str(config)))
     except OSError as error:
@@ -52,41 +53,24 @@ def read(config: str | Path) -> dict[str, Any]:
     )
 
 
-def _located(settings: dict[str, Any], toml: Path) -> dict[str, Any]:
+def _located(value: Any, keys: tuple[str, ...], toml: Path) -> Any:
     """Return settings in which files and code that lie beside the TOML are found from this folder.
 
     The config.toml of a run names them as they are seen from the folder in which the run was
-    started.
+    started. keys: where the value stands, such as data and path.
     """
-    variants = _section(settings, "variants")
-    for section in [settings, *(_section(variants, name) for name in variants)]:
-        data = _section(section, "data")
-        for name in PATHS:
-            value = data.get(name)
-            if isinstance(value, str):
-                beside = toml.parent / Path(value).expanduser()
-                absent = name == "path" and toml.name != "config.toml" and not Path(value).exists()
-                if beside.exists() or absent:
-                    data[name] = str(beside)
-    here = toml.parent.resolve() == Path.cwd()
-    return settings if here else {key: _code(settings[key], key, toml.parent) for key in settings}
-
-
-def _code(value: Any, key: str, folder: Path) -> Any:
-    """Return a value in which code in this folder, such as mine:Class, is named with the folder."""
     if isinstance(value, dict):
-        return {name: _code(part, name, folder) for name, part in value.items()}
+        return {name: _located(part, (*keys, name), toml) for name, part in value.items()}
     if isinstance(value, list):
-        return [_code(part, key, folder) for part in value]
-    if key in ("name", "measures") and isinstance(value, str) and ":" in value:
+        return [_located(part, keys, toml) for part in value]
+    if isinstance(value, str) and keys[-2:] in PATHS:
+        beside = toml.parent / Path(value).expanduser()
+        absent = keys[-1] == "path" and toml.name != "config.toml" and not Path(value).exists()
+        return str(beside) if beside.exists() or absent else value
+    away = toml.parent.resolve() != Path.cwd()
+    if away and keys[-1] in ("name", "measures") and isinstance(value, str) and ":" in value:
         place, _, attribute = value.rpartition(":")
         module = Path(place.removesuffix(".py"))
-        if (folder / module.parent / f"{module.name.replace('.', '/')}.py").is_file():
-            return f"{(folder / place).as_posix()}:{attribute}"
+        if (toml.parent / module.parent / f"{module.name.replace('.', '/')}.py").is_file():
+            return f"{(toml.parent / place).as_posix()}:{attribute}"
     return value
-
-
-def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a section; an empty one for what is none, which is refused later."""
-    section = values.get(name)
-    return section if isinstance(section, dict) else {}

@@ -8,6 +8,9 @@ from typing import Any
 
 from e2fl.errors import ConfigError
 
+# Settings that never change a result.
+UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots")
+
 
 @dataclass(frozen=True)
 class Change:

@@ -87,7 +87,7 @@ def marks(
 ) -> Any:
     """Return a chart of these rows in the colours of their labels, faded unless picked."""
     safe = pd.DataFrame(rows).map(lambda cell: safe_name(cell) if isinstance(cell, str) else cell)
-    bright = alt.condition(PICKED, alt.value(opacity), alt.value(0.08))
+    bright = alt.OpacityValue(0.08, condition={"test": PICKED, "value": opacity})
     colour = alt.Color("label:N", **_by_label(labels, colour_of))
     return alt.Chart(safe).encode(color=colour, opacity=bright, **channels)
 

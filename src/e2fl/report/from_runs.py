@@ -18,7 +18,7 @@ import tomli_w
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from e2fl.config.overrides import flattened
+from e2fl.config.overrides import UNSAVED, flattened
 from e2fl.errors import RunError
 from e2fl.files import read_bytes
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
@@ -30,10 +30,7 @@ from e2fl.runs.records import found_name, numbers_of
 from e2fl.runs.store import COMMAND, Folder, Run, read_run, run_folders
 
 # Settings that do not tell two methods apart: they name a run, or never change a result.
-SAME = (
-    *("name", "seed", "variants"),
-    *("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots"),
-)
+SAME = ("name", "seed", "variants", *UNSAVED)
 HONEST = "none"  # the attack of a run in which those who would attack are honest
 PLACEMENT = ("place", "groups", "clients", "fraction")  # the settings that all attacks have
 LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes

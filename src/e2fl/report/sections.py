@@ -15,7 +15,7 @@ from e2fl.metrics import COLUMNS, MEASURES
 from e2fl.metrics.intervals import FEW
 from e2fl.report import charts
 from e2fl.report.charts import Plot, Row
-from e2fl.report.study import Study, gains, names_in
+from e2fl.report.study import Study, names_in
 from e2fl.report.table import (
     METHOD,
     Column,
@@ -181,8 +181,12 @@ def attacks(study: Study) -> Section | None:
     return Section("attacks", [table], (), [by_group] if paths else [])
 
 
+@lru_cache(maxsize=1)
 def attack_table(study: Study) -> Table | None:
-    """Return what each attack cost each method; None if nothing was run clean and attacked."""
+    """Return what each attack cost each method; None if nothing was run clean and attacked.
+
+    Terminal and page share it.
+    """
     if study.attacked.empty:
         return None
     columns = [Column(key, title, 2, "points lost", signed=True) for key, title in LOSSES.items()]
@@ -254,9 +258,8 @@ def lowest_table(study: Study) -> Table:
 
 def taking_part(study: Study) -> Section | None:
     """Is each client better off than training on its own?"""
-    alone, methods = study.alone, [m for m in study.methods if not m.alone]
-    gained = {m.label: gains(m, alone)["difference"].dropna() for m in methods if alone is not None}
-    samples = {label: values for label, values in gained.items() if len(values)}
+    methods = [method for method in study.methods if not method.alone]
+    samples = {m.label: values for m in methods if len(values := m.gains.dropna())}
     if not samples:
         return None
     measures = known_measures(methods, "gain")

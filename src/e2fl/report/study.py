@@ -87,6 +87,8 @@ class Method:
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
     attacked: bool = False  # some clients are malicious
+    # Of every client, over training alone, if that was run too.
+    gains: "pd.Series[float]" = field(default_factory=lambda: pd.Series(dtype=float))
 
     @cached_property
     def final(self) -> pd.DataFrame:
@@ -323,28 +325,21 @@ class Study:
         return "95 % intervals over clients (one run)"
 
 
-def gains(method: Method, alone: Method) -> pd.DataFrame:
-    """Return every client of the seeds that both ran with, and its gain over training alone.
-
-    The columns are those of `PARTS`, alone and difference.
-    """
-    other = alone.clients[["seed", "client", "accuracy"]].rename(columns={"accuracy": "alone"})
-    both = method.clients.merge(other, on=["seed", "client"])
-    return both.assign(difference=both["accuracy"] - both["alone"])
-
-
 def with_gains(method: Method, alone: Method | None) -> Method:
     """Return a method with its gains over training alone, for the seeds that both ran with."""
-    if alone is None or method is alone or (both := gains(method, alone)).empty:
+    if alone is None or method is alone:
         return method
-    seeds = both["seed"]
+    both = method.clients.merge(alone.clients, on=["seed", "client"], suffixes=("", "_alone"))
+    if both.empty:
+        return method
+    gains, seeds = both["accuracy"] - both["accuracy_alone"], both["seed"]
     added = {
-        "gain/mean": both["difference"].groupby(seeds).mean(),
-        "gain/worse_off": 100 * (both["difference"] < 0).groupby(seeds).mean(),
+        "gain/mean": gains.groupby(seeds).mean(),
+        "gain/worse_off": 100 * (gains < 0).groupby(seeds).mean(),
     }
     for name in {*method.groups} & {*alone.groups}:
         key = f"groups/{name}/accuracy"
         added[f"groups/{name}/gain"] = method.final[key] - alone.final[key]
     last = method.rows["round"] == method.rows.groupby("seed")["round"].transform("max")
     columns = {key: method.rows["seed"].map(values).where(last) for key, values in added.items()}
-    return replace(method, rows=method.rows.assign(**columns))
+    return replace(method, rows=method.rows.assign(**columns), gains=gains)

@@ -52,16 +52,6 @@ def measure(scores: Scores, data: FederatedData) -> Json:
     return own | known(views=dict(views))
 
 
-def measure_validation(scores: Scores, data: FederatedData) -> Json | None:
-    """Return every metric on validation examples; None if there are none."""
-    validated = {
-        client: Score(score.validation, score.group)
-        for client, score in scores.items()
-        if score.validation is not None
-    }
-    return measure(validated, data) if validated else None
-
-
 def _view(tallies: Tallies, data: FederatedData, found: Groups) -> Json:
     """Return the results of clients with one of the models they evaluate."""
     # A client without test examples has no accuracy.
@@ -161,6 +151,11 @@ def evaluation(
 ) -> Json:
     """Return the record of an evaluated round. totals: as of this round, before its evaluation."""
     assert done.scores is not None
+    validated = {
+        client: Score(score.validation, score.group)
+        for client, score in done.scores.items()
+        if score.validation is not None
+    }
     return {
         "round": done.number,
         **measure(done.scores, data),
@@ -171,7 +166,7 @@ def evaluation(
         "metadata": metadata,
     } | known(
         inference=inference(done.scores, data.population, totals),
-        validation=measure_validation(done.scores, data),
+        validation=measure(validated, data) if validated else None,
         influence=influence,
         training_loss=done.training_loss,
     )
