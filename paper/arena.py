@@ -27,6 +27,7 @@ from e2fl.search.space import space_of
 from paper.board import (
     DECLARED,
     FIXED,
+    METHODS,
     TUNED,
     VARIANTS,
     Entry,
@@ -38,11 +39,6 @@ from paper.board import (
 )
 
 KEPT = ("group/", "clients/", "protected/", "gain/", "bytes/up_per", "bytes/down_per")
-RIVALS = (
-    *("local", "fedavg", "fedavg_finetuned", "fedprox", "qffl", "term", "propfair", "aaggff"),
-    *("fedmgda", "fedfv", "afl", "ditto", "groupavg", "e2fl", "e2fl_steady", "groups_hidden"),
-    "groups_hidden_weights",
-)
 
 
 def methods_on(yardstick: str, names: Sequence[str]) -> dict[str, Experiment]:
@@ -51,7 +47,7 @@ def methods_on(yardstick: str, names: Sequence[str]) -> dict[str, Experiment]:
     changes = typed(spec["changes"])
     base = base_of(yardstick, changes)
     variants = VARIANTS | base.variants | spec.get("variants", {})
-    usual = [name for name in (*RIVALS, *spec["methods"]) if name not in spec.get("without", ())]
+    usual = [name for name in (*METHODS, *spec["methods"]) if name not in spec.get("without", ())]
     return methods_of(replace(base, variants=variants), names or usual, changes)
 
 

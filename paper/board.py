@@ -9,36 +9,18 @@ from pathlib import Path
 from e2fl.files import write_text
 from e2fl.metrics.intervals import over_seeds, paired
 from paper.ledger import HERE, Json
-from paper.tables import NONE, Table, cell
+from paper.tables import NONE, TEMPLATES, Table, cell
 
 RESULTS = HERE / "arena.jsonl"
 DECLARED: Json = tomllib.loads((HERE / "arena.toml").read_text(encoding="utf-8"))
 TUNED: dict[str, str] = DECLARED.pop("tuned")
 FIXED: dict[str, list[str]] = DECLARED.pop("fixed")
 VARIANTS: Json = DECLARED.pop("variants")
-OURS = ("e2fl_steady", "e2fl", "groups_hidden", "groups_hidden_weights")
+COLUMNS: list[tuple[str, str, int, float]] = DECLARED.pop("columns")
+COMPARED: list[Json] = DECLARED.pop("compared")
+OURS: list[str] = DECLARED.pop("ours")
+METHODS: list[str] = DECLARED.pop("methods")
 WORST = ("group/worst10", "clients/worst10")  # the page sorts by the first that there is
-# Titles, paths, digits and factors of the columns; "chance" follows a spread.
-COLUMNS = (
-    ("groups: mean", "group/mean", 1, 1.0),
-    ("worst", "group/worst10", 1, 1.0),
-    ("variance", "group/variance", 1, 1.0),
-    ("clients: mean", "clients/mean", 1, 1.0),
-    ("worst 10 %", "clients/worst10", 1, 1.0),
-    ("variance", "clients/variance", 1, 1.0),
-    ("EOD", "protected/eod", 3, 1.0),
-    ("worse off than alone, %", "gain/worse_off", 1, 1.0),
-    ("MiB up", "bytes/up_per_client_round", 3, 2.0**-20),
-    ("MiB down", "bytes/down_per_client_round", 3, 2.0**-20),
-    ("seconds", "seconds", 0, 1.0),
-)
-COMPARED = {
-    "group/worst10": ("Worst group", 1),
-    "group/mean": ("Mean over groups", 1),
-    "clients/worst10": ("Worst 10 % of clients", 1),
-    "clients/mean": ("Mean over clients", 1),
-    "clients/variance": ("Variance over clients", -1),
-}
 
 
 @dataclass(frozen=True)
@@ -120,44 +102,37 @@ def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def ahead(entries: Sequence[Entry], subject: str = OURS[0]) -> list[str]:
+def ahead(entries: Sequence[Entry]) -> list[str]:
     """Say in words which methods of one yardstick are better than ours, measure by measure."""
-    own = next((entry for entry in entries if entry.method == subject), None)
+    own = next((entry for entry in entries if entry.method == OURS[0]), None)
     sentences = []
-    for path, (title, sign) in COMPARED.items() if own is not None else ():
-        clear: list[str] = []
-        doubtful: list[str] = []
-        for other in entries:
-            difference = paired(other.by_seed(path), own.by_seed(path)) if own else None
-            if other.method in OURS or difference is None or sign * difference.value <= 0:
-                continue
-            text = f"{other.label} ({difference.value:+.1f})"
-            (clear if difference.may_be_chance is False else doubtful).append(text)
-        if own is None or path not in own.figures:
+    for measure in COMPARED:
+        if own is None or measure["path"] not in own.figures:
             continue
-        parts = [f"better than {own.label}: {', '.join(clear)}"] if clear else []
-        if doubtful:
-            than = "it" if clear else own.label
-            parts.append(f"ahead of {than}, which may be chance: {', '.join(doubtful)}")
-        nobody = f"no other method is ahead of {own.label}"
-        sentences.append(f"**{title}**: {'; '.join(parts) or nobody}.")
+        better = {}
+        for other in (entry for entry in entries if entry.method not in OURS):
+            difference = paired(other.by_seed(measure["path"]), own.by_seed(measure["path"]))
+            if difference is not None and measure["sign"] * difference.value > 0:
+                better[other.label] = difference
+        text = TEMPLATES.get_template("ahead.md.j2")
+        sentences.append(text.render(measure, label=own.label, better=better).strip())
     return sentences
 
 
 def sections(entries: Sequence[Entry]) -> list[Json]:
     """Return for every yardstick with results its title, table, sentences and trials."""
-    found = []
-    for name, spec in DECLARED.items():
-        own = [entry for entry in entries if entry.yardstick == name]
-        if own:
-            found.append(
-                {
-                    "name": name,
-                    "title": spec["title"],
-                    "table": board(own).text,
-                    "ahead": ahead(own),
-                    "seeds": own[0].seeds,
-                    "trials": max(entry.trials for entry in own),
-                }
-            )
-    return found
+    by_yardstick = {
+        name: [entry for entry in entries if entry.yardstick == name] for name in DECLARED
+    }
+    return [
+        {
+            "name": name,
+            "title": DECLARED[name]["title"],
+            "table": board(own).text,
+            "ahead": ahead(own),
+            "seeds": own[0].seeds,
+            "trials": max(entry.trials for entry in own),
+        }
+        for name, own in by_yardstick.items()
+        if own
+    ]

@@ -14,7 +14,7 @@ import pandas as pd
 
 from e2fl.metrics.intervals import Interval, over_seeds
 from paper.ledger import HERE, Json
-from paper.tables import FEWEST, seeds_text, select, shared_rounds
+from paper.tables import FEWEST, TEMPLATES, seeds_text, select, shared_rounds
 
 HOLDS, FAILS, INCONCLUSIVE, UNTESTED = "holds", "does not hold", "inconclusive", "not tested"
 DECLARED: Json = tomllib.loads((HERE / "claims.toml").read_text(encoding="utf-8"))
@@ -119,15 +119,15 @@ def _compared(claim: Json, setting: str, rows: pd.DataFrame) -> Finding:
     group, least = min(gains.items(), key=lambda item: item[1].value)
     number, figures = tested[group].round, tested[group].figures
     scale = 1.0 if "unit" in claim else 100 / figures.mean()[baseline]
-    text = _size(scale * least.value, claim)
-    text += f" for {group}, which gains least," if group else ""
-    text += f" after {per_round * number} of {claim['of']} rounds"
-    text += f" (FedAvg: {number})" if per_round > 1 else ""
-    text += f", {seeds_text(least.count)}"
-    if least.half is not None:
-        half = abs(scale) * least.half
-        text += f" (± {half:.2f})" if "unit" in claim else f" (± {half:.0f} %)"
-    return Finding(claim["text"], size, setting, verdict(least, claim.get("size", 1)), text)
+    text = TEMPLATES.get_template("figure.md.j2").render(
+        claim | {"group": group, "per_round": per_round, "number": number, "least": least},
+        change=_size(scale * least.value, claim),
+        half=abs(scale) * (least.half or 0.0),
+        seeds=seeds_text(least.count),
+    )
+    return Finding(
+        claim["text"], size, setting, verdict(least, claim.get("size", 1)), text.replace("\n", "")
+    )
 
 
 def _paths(claim: Json, rows: pd.DataFrame) -> dict[str, str]:

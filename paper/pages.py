@@ -1,32 +1,30 @@
 """The pages of the site, from the ledger and the templates, and what the templates ask for."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from e2fl.errors import RunError
 from e2fl.files import write_text
 from e2fl.metrics.intervals import over_seeds
 from paper import board, figures
 from paper.claims import UNTESTED, counted, findings
-from paper.ledger import HERE, Json, Run, frame
+from paper.ledger import Json, Run, frame
 from paper.studies import OUR_OWN, state
 from paper.tables import (
     PAPER,
+    TEMPLATES,
     Repeats,
     Table,
-    at_round,
     cell,
     columns,
     declared,
     labelled,
     leaderboard,
     paper_value,
-    repeats_of,
+    picked,
     select,
     table,
 )
@@ -34,13 +32,6 @@ from paper.tables import (
 PAGES = ("results.md", "studies.md", "leaderboard.md", "arena.md")
 LONG = ("table1", "femnist")  # experiments of thousands of rounds
 ALPHAS: dict[int, Json] = {5000: {}, 1: {"data.alpha": 1}}  # of Adult, with their overrides
-MEASURES = {
-    "group/mean": "mean over groups",
-    "group/worst10": "worst group",
-    "group/variance": "variance over groups",
-    "clients/mean": "mean over clients",
-    "clients/variance": "variance over clients",
-}
 Overrides = Mapping[str, Any]
 
 
@@ -73,7 +64,7 @@ class Facts:
         rows = select(self.frame, experiment, overrides, method)
         if seed is not None:
             rows = rows[rows["seed"] == seed]
-        return next(iter(repeats_of(rows) if at is None else at_round(rows, at)), Repeats(rows))
+        return next(iter(picked(rows, at)), Repeats(rows))
 
     def number(
         self, experiment: str, method: str, path: str = "clients/mean", *at: Any, **where: Any
@@ -176,23 +167,17 @@ class Facts:
         known = [(mean.value, cells) for cells, mean in means.items() if mean is not None]
         return list(max(known)[1])
 
-    def against_steady(self, label: str) -> str:
-        """Say where a baseline with the same participation is better than e2fl_steady.
+    def against_steady(self, label: str, path: str) -> dict[str, Any]:
+        """Return a figure of a baseline with the same participation beside that of e2fl_steady.
 
-        Better and worse: the 95 % interval of the difference, paired by seed, excludes 0.
+        The interval of the difference is paired by seed.
         """
         rows = {cells[0]: own for (cells, _), own in labelled("same_turns", self.frame, {}).items()}
-        words: dict[str, list[str]] = {"Better": [], "Worse": [], "No clear difference": []}
-        for path, title in MEASURES.items():
-            pair = {name: rows[name].values(path) for name in (label, "E2FL steady")}
-            both = pd.DataFrame(pair).dropna()
-            difference = over_seeds(list(both[label] - both["E2FL steady"]))
-            wins = (difference.value < 0) == path.endswith("variance")
-            clear = difference.may_be_chance is False
-            word = ("Better" if wins else "Worse") if clear else "No clear difference"
-            theirs, ours = both.mean()
-            words[word].append(f"{title} {theirs:.1f} against {ours:.1f}")
-        return " ".join(f"{word}: {'; '.join(texts)}." for word, texts in words.items() if texts)
+        pair = {name: rows[name].values(path) for name in (label, "E2FL steady")}
+        both = pd.DataFrame(pair).dropna()
+        theirs, ours = both.mean()
+        difference = over_seeds(list(both[label] - both["E2FL steady"]))
+        return {"theirs": theirs, "ours": ours, "difference": difference}
 
 
 def pages(runs: Sequence[Run]) -> dict[str, str]:
@@ -201,7 +186,6 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
     facts = Facts(made)
     progress = state(runs)
     longest = max((run.reached for run in runs if run.experiment in LONG), default=0)
-    origins = [run.origin for run in runs]
     values = {name: getattr(facts, name) for name in dir(Facts) if not name.startswith("_")}
     values |= {
         "runs": runs,
@@ -220,20 +204,8 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
         "sections": [(heading, board.text) for heading, board in leaderboard(made)],
         "arena": board.sections(board.read_entries()),
         "yardsticks": list(board.DECLARED),
-        "commits": sorted({_commit(origin["commit"]) for origin in origins if origin["commit"]}),
-        "engines": _engines(runs),
-        "machines": sorted({_machine(o["machine"]) for o in origins if o["machine"]}),
     }
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # Markdown
-        extensions=["jinja2.ext.do"],
-    )
-    return {name: environment.get_template(f"{name}.j2").render(values) for name in PAGES}
+    return {name: TEMPLATES.get_template(f"{name}.j2").render(values) for name in PAGES}
 
 
 def write(runs: Sequence[Run], docs: Path) -> list[Path]:
@@ -245,23 +217,3 @@ def write(runs: Sequence[Run], docs: Path) -> list[Path]:
     for name, chart in figures.charts(frame(runs)).items():
         written += figures.write(chart, docs / "figures", name)
     return written
-
-
-def _commit(commit: str) -> str:
-    return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
-
-
-def _engines(runs: Sequence[Run]) -> dict[int, list[str]]:
-    """Return by engine the methods of each experiment with their settings and number of runs."""
-    counts: dict[int, Counter[str]] = {}
-    for run in runs:
-        changes = ", ".join(f"{key} = {value}" for key, value in run.overrides.items())
-        name = f"{run.experiment} {run.method}{f' ({changes})' if changes else ''}"
-        counts.setdefault(run.origin["engine"], Counter())[name] += 1
-    names = {engine: [f"{name} x {n}" for name, n in counts[engine].items()] for engine in counts}
-    first = [f"all others ({sum(counts[min(counts)].values())} runs)"]
-    return {engine: names[engine] if engine > min(names) else first for engine in sorted(names)}
-
-
-def _machine(kind: Json) -> str:
-    return f"{kind['cores']} cores with {kind['instructions'].replace('AVX512', 'AVX-512')}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from e2fl.config.experiment import UNSAVED, Experiment, base_of, from_dict
+from e2fl.config.experiment import UNSAVED, Experiment, base_of
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
@@ -39,28 +39,6 @@ LONGEST = 100  # characters of a folder's name
 KEPT = ("round", "clients", "group", "groups", "groups_are", "views", "protected", "validation")
 INFERENCE = ("matched", "purity", "adjusted_rand", "bytes", "found")
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
-# Settings that came after the first runs of the ledger, which lack them: stored if not the default.
-LATER = tuple(
-    f"algorithm.{name}"
-    for name in (
-        *("vote", "own_vote", "served", "reading", "finetune_epochs", "trim"),
-        "grouping.clustered",
-    )
-)
-# Settings that are gone, and the values with which leaving them out changes no result.
-GONE: dict[str, tuple[Any, ...]] = {
-    "algorithm.final_full_vote": (False,),
-    "algorithm.inference": ("threshold",),
-    "algorithm.reweighing": (False,),
-    "algorithm.restarts": (1,),
-    "algorithm.trial_rounds": (10,),
-    "algorithm.grouping.normalise": (False,),
-    "algorithm.grouping.restarts": (1, 10),
-    "algorithm.grouping.steps": (20,),
-    "algorithm.grouping.warm": (False,),
-    "participation.day": (0,),
-    "participation.hours": (12,),
-}
 # Settings that may differ between runs of one method.
 FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
 
@@ -110,63 +88,40 @@ def overrides_of(
     experiment: Experiment, name: str, method: str, free: Iterable[str] = FREE
 ) -> Json:
     """Return the settings in which an experiment differs from a shipped one's variant."""
-    before = _flat(completed(base_of(name, ()).variant(method)))
-    after, told = _flat(completed(experiment)), _told(experiment)
+    before, after = _flat(base_of(name, ()).variant(method)), _flat(experiment)
     # A section of another name, or a new one, starts empty: what is not its default is set again.
     renamed = tuple(
         key.removesuffix("name")
         for key in after
         if key.endswith(".name") and after[key] != before.get(key)
     )
+    bare: Any = {section: _names_in(getattr(experiment, section)) for section in SECTIONS}
+    new = {key: value for key, value in before.items() if not key.startswith(renamed)}
+    new |= {
+        key: value
+        for key, value in _flat(replace(experiment, **bare)).items()
+        if key.startswith(renamed) and not key.endswith(".name")
+    }
     return {
         key: value
         for key, value in sorted(after.items())
-        if key not in (*UNSAID, *free)
-        and ((key in told) if key.startswith(renamed) else before.get(key) != value)
+        if key not in (*UNSAID, *free) and new.get(key) != value
     }
 
 
-def _told(experiment: Experiment) -> set[str]:
-    """Return the settings that are not their defaults, and the names of sections."""
-
-    def named(section: Json) -> Json:
-        parts = {key: named(part) for key, part in section.items() if isinstance(part, dict)}
-        return parts | ({"name": section["name"]} if "name" in section else {})
-
-    bare: Any = {section: named(getattr(experiment, section)) for section in SECTIONS}
-    default = _flat(completed(replace(experiment, **bare)))
-    return {
-        key
-        for key, value in _flat(completed(experiment)).items()
-        if key.endswith(".name") or default.get(key) != value
-    }
+def _names_in(section: Json) -> Json:
+    """Return a section with nothing but the names in it and in its sections."""
+    parts = {key: _names_in(part) for key, part in section.items() if isinstance(part, dict)}
+    return parts | ({"name": section["name"]} if "name" in section else {})
 
 
 def settings_of(experiment: Experiment) -> Json:
     """Return all settings that decide a result, by their full names."""
-    values = _flat(completed(experiment))
     policy = type(experiment.build_participation())
     names = {kind: name for name, kind in PARTICIPATION.items()}
-    values["participation.name"] = names[policy]
-    bare = _flat(completed(replace(experiment, algorithm={"name": experiment.algorithm["name"]})))
-    told = {key for key in _told(experiment) if bare.get(key) != values[key]}
+    values = _flat(experiment) | {"participation.name": names[policy]}
     left_out = (*UNSAID, *FREE, "measures", "update_limit", "examples_limit")
-    return {
-        key: value
-        for key, value in sorted(values.items())
-        if key not in left_out and (key in told or not key.startswith(LATER))
-    }
-
-
-def current(settings: Json, prefix: str = "") -> Json:
-    """Return settings, flat or in sections, without those that are gone."""
-    kept: Json = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            kept[name] = current(value, f"{prefix}{name}.")
-        elif value not in GONE.get(f"{prefix}{name}", ()):
-            kept[name] = value
-    return kept
+    return {key: value for key, value in sorted(values.items()) if key not in left_out}
 
 
 def method_of(experiment: Experiment) -> str | None:
@@ -185,8 +140,8 @@ def method_of(experiment: Experiment) -> str | None:
         again.build_algorithm()  # rejects settings that this version does not have
     except ConfigError:
         return None
-    same = _flat(completed(again)) | dict.fromkeys(UNSAID)
-    return method if same == _flat(completed(experiment)) | dict.fromkeys(UNSAID) else None
+    unsaid = dict.fromkeys(UNSAID)
+    return method if _flat(again) | unsaid == _flat(experiment) | unsaid else None
 
 
 def command_of(experiment: Experiment, method: str) -> str:
@@ -199,7 +154,8 @@ def command_of(experiment: Experiment, method: str) -> str:
 
 
 def _flat(experiment: Experiment) -> Json:
-    values = flattened(replace(experiment, variants={}).to_dict())
+    """Return all settings, with the defaults of what the sections name."""
+    values = flattened(replace(completed(experiment), variants={}).to_dict())
     return {key: whole(value) for key, value in values.items() if value != {}}
 
 
@@ -217,13 +173,13 @@ def run_missing(
             tasks[_task(experiment, folder_of(planned, out))] = planned
         except RunError as error:
             reasons.append((planned, error))
-    folders = [task.folder for task in tasks]
+    folders = [task.folder or out for task in tasks]
 
     class OriginRecord(Watcher):
         """Stores the origin when a run begins; a resumed one keeps that of its first rounds."""
 
         def announce(self, number: int, total: int) -> None:
-            self.path = (folders[number - 1] or out) / ORIGIN
+            self.path = folders[number - 1] / ORIGIN
 
         def begin(self, experiment: Experiment, first: int, last: int) -> None:
             if not self.path.is_file():
@@ -310,7 +266,7 @@ def read_runs(folder: Path) -> list[Run]:
 def read_run(path: Path, origin: Json) -> Run | None:
     """Return the run in a folder; None if it is no variant of a shipped experiment."""
     files = Folder(path)
-    experiment = from_dict(current(files.read_experiment().to_dict()))
+    experiment = files.read_experiment()
     method = method_of(experiment)
     if method is None:
         return None
@@ -319,8 +275,7 @@ def read_run(path: Path, origin: Json) -> Run | None:
     if summary and (not lines or lines[-1]["clients"] != summary.get("clients")):
         raise RunError(f"{path}: history.jsonl does not end as summary.json does")
     try:
-        # A finished run that does not record its engine has the first one.
-        engine = {"engine": int(summary["environment"].get("engine", 1))} if summary else {}
+        engine = {"engine": int(summary["environment"]["engine"])} if summary else {}
         made = origin | engine | read_origin(path)
         return _run(experiment, method, lines, summary, made)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,10 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from e2fl.metrics.intervals import Interval, over_seeds
 from paper.ledger import HERE, Json, Run, canonical
 
+TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # Markdown
+    extensions=["jinja2.ext.do"],
+)
 FAR = 0.1  # two seeds are shown at a round that is at least this part of the longest run
 FEWEST = 3  # seeds for an interval worth the name; two may agree by accident
 NONE = "–"
@@ -127,13 +137,16 @@ def repeats_of(rows: pd.DataFrame, until: int = 0) -> list[Repeats]:
     ]
 
 
-def at_round(rows: pd.DataFrame, number: int) -> list[Repeats]:
-    """Return the runs that have evaluated this round, and those that ended before it (Local)."""
-    if not len(rows):
-        return []
-    there = rows["seed"].isin(rows.loc[rows["round"] == number, "seed"])
+def picked(rows: pd.DataFrame, at: int | None = None) -> list[Repeats]:
+    """Return the runs that have evaluated this round, and those that ended before it (Local).
+
+    at: None for `repeats_of`.
+    """
+    if at is None or not len(rows):
+        return repeats_of(rows)
+    there = rows["seed"].isin(rows.loc[rows["round"] == at, "seed"])
     own = rows[there | rows["ended"]]
-    return [Repeats(own, number if there[own.index].all() else None)] if len(own) else []
+    return [Repeats(own, at if there[own.index].all() else None)] if len(own) else []
 
 
 def columns(*names: str) -> list[Column]:
@@ -180,11 +193,10 @@ def labelled(name: str, frame: pd.DataFrame, base: Mapping[str, Any]) -> dict[La
         own = select(frame, spec["experiment"], overrides, row["method"])
         label = row["label"] if isinstance(row["label"], list) else [row["label"]]
         for number in spec.get("rounds", [spec.get("at")]):
-            picked = repeats_of(own) if number is None else at_round(own, number)
-            repeats = (picked[-1:] if spec.get("longest") else picked)[:1]
-            if repeats or spec.get("missing"):
-                cells = (*label, str(number)) if "rounds" in spec else tuple(label)
-                rows[cells, row.get("view", "")] = (repeats or [Repeats(own)])[0]
+            found = picked(own, number) or ([Repeats(own)] if spec.get("missing") else [])
+            cells = (*label, str(number)) if "rounds" in spec else tuple(label)
+            for repeats in found[-1:] if spec.get("longest") else found[:1]:
+                rows[cells, row.get("view", "")] = repeats
     if spec.get("same_seeds") and rows:
         seeds = set.intersection(*(set(repeats.rows["seed"]) for repeats in rows.values()))
         return {
@@ -212,7 +224,7 @@ def _combinations(spec: Json, frame: pd.DataFrame, base: Mapping[str, Any]) -> d
     for (position, values), parts in found.items():
         own = pd.concat(parts)
         cells = tuple(part if isinstance(part, str) else f"{part:g}" for part in values)
-        for repeats in (at_round(own, spec["at"]) if "at" in spec else repeats_of(own))[:1]:
+        for repeats in picked(own, spec.get("at"))[:1]:
             size = repeats.mean(spec["largest"]) if "largest" in spec else None
             key = (position, -size.value) if size is not None else (0, 0)
             made[(*key, *values)] = cells, repeats
@@ -244,10 +256,8 @@ def _row(
     spec: Json, label: Sequence[str], repeats: Repeats, shown: Sequence[Column], view: str
 ) -> tuple[str, ...]:
     seeds, cells = _cells(repeats, shown, view)
-    filled = {"seeds": seeds, "round": str(repeats.round)}
-    if "rounds" in spec:  # the round is a part of the label
-        del filled["round"]
-    labels = iter(label)
+    filled = {"seeds": seeds} | ({} if "rounds" in spec else {"round": str(repeats.round)})
+    labels = iter(label)  # where rows are at several rounds, the round is a part of it
     return (*(filled.get(title) or next(labels) for title in spec["head"]), *cells)
 
 

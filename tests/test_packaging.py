@@ -72,16 +72,8 @@ def test_the_readme_on_an_index_has_no_relative_link(monkeypatch):
 
 @pytest.mark.slow
 def test_the_wheel_has_the_files_that_are_read_at_run_time(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=600)
     (wheel,) = tmp_path.glob("*.whl")
     built = set(zipfile.ZipFile(wheel).namelist())
     package = ROOT / "src" / "e2fl"

@@ -40,7 +40,7 @@ WRONG = {
         "downlink": [Boundary()],
     },
     "rank_clustering": {"groups": [0], "start": ["best"], "sample_edges": [-1]},
-    "lowest_loss": {"clustered": [-1]},
+    "lowest_loss": {"clustered": [-1], "forced": [-1]},
     "by_group": {"seats": [0], "away": [1, -0.1]},
     "buckets": {
         "buckets": [1, 257],

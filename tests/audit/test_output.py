@@ -179,21 +179,6 @@ def test_spreadsheets_run_no_cell_of_the_tables_in_the_page():
     assert [neutral(value) for value in numbers] == numbers
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--reference", "femal"], "no group 'femal'"),
-        (["--group", "sexx"], "no column 'sexx'"),
-        (["--resamples", "3"], "at least 50"),
-        (["--threshold", "0.5", "--y-hat", "sex"], "holds labels, not numbers"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(table, monkeypatch, capsys, options, words):
-    monkeypatch.chdir(table.parent)
-    assert main(["audit", str(table), *options]) == 2
-    assert words in capsys.readouterr().err
-
-
 def test_the_terminal_has_the_rates_by_group(table, capsys):
     assert own_main([str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -3,7 +3,6 @@
 `python -m tests.data.golden FOLDER` prints the digests of all cases; FOLDER holds real data.
 """
 
-import csv
 import hashlib
 import json
 import sys
@@ -43,11 +42,8 @@ def digest(data):
     return total.hexdigest()[:16]
 
 
-def written(path, header, rows, separator=","):
-    with path.open("w", newline="") as file:
-        out = csv.writer(file, delimiter=separator)
-        out.writerow(header)
-        out.writerows(rows)
+def written(path, header, rows):
+    pd.DataFrame(rows, columns=header).to_csv(path, index=False)
     return str(path)
 
 
@@ -126,30 +122,30 @@ TABLES = {
 
 def table(path, form):
     """Return the table in another form: what `from_table` takes."""
-    source = Path(path)
-    if form == "frame":
-        return pd.read_csv(path, skipinitialspace=True, na_values=["?", " "])
-    if form == "texts":
-        return pd.read_csv(path, dtype=str, keep_default_na=False)
-    target = source.with_suffix(".parquet")
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if form == "parquet":
-        frame.to_parquet(target)
-    elif form == "typed parquet":
-        pd.read_csv(path, skipinitialspace=True, na_values=["?", " "]).to_parquet(target)
+    source, target = Path(path), Path(path).with_suffix(ENDINGS.get(form, ""))
+    texts = pd.read_csv(path, dtype=str, keep_default_na=False)
+    typed = pd.read_csv(path, skipinitialspace=True, na_values=["?", " "])
+    if form in ("texts", "frame"):
+        return texts if form == "texts" else typed
+    if form in ("parquet", "typed parquet"):
+        (texts if form == "parquet" else typed).to_parquet(target)
     elif form == "xlsx":
-        target = source.with_suffix(".xlsx")
-        frame.to_excel(target, index=False)
+        texts.to_excel(target, index=False)
     elif form == "utf-16":
-        target = source.with_suffix(".txt")
         target.write_text(source.read_text().replace(",", "\t"), encoding="utf-16")
-    elif form == "semicolons":
-        target = source.with_suffix(".tsv")
+    else:
         target.write_text("\ufeff" + source.read_text().replace(",", ";"), encoding="utf-8")
     return {"path": str(target)}
 
 
-FORMS = ("texts", "frame", "parquet", "typed parquet", "xlsx", "utf-16", "semicolons")
+ENDINGS = {
+    "parquet": ".parquet",
+    "typed parquet": ".parquet",
+    "xlsx": ".xlsx",
+    "utf-16": ".txt",
+    "semicolons": ".tsv",
+}
+FORMS = ("texts", "frame", *ENDINGS)
 
 
 def numbers(seed=3, shape=(2, 5)):

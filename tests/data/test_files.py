@@ -123,12 +123,6 @@ def test_names_of_what_is_no_data_set_are_refused(home, say, action, name):
     assert not list(home.iterdir())
 
 
-def test_real_files_are_as_published(real_data, monkeypatch, say):
-    monkeypatch.setenv("E2FL_DATA", str(real_data))
-    assert say("get", "mnist_writers").count("as published") == 6
-    assert say("get", "adult").count("as published") == 2
-
-
 def test_data_lies_where_it_is_said_to(tmp_path, monkeypatch):
     monkeypatch.delenv("E2FL_DATA", raising=False)
     assert data_directory().name == "e2fl"

@@ -4,7 +4,6 @@ import json
 import math
 import threading
 from dataclasses import replace
-from functools import cache
 
 import pytest
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -140,21 +139,17 @@ def test_absurd_values_in_a_reply_are_rejected(name):
 
 @pytest.fixture(scope="module")
 def without_client_3(tmp_path_factory):
-    """Runs in which client 3 sends nothing."""
-
-    @cache
-    def run(text, kind):
-        return on_flower(
-            runs[text], tmp_path_factory.mktemp("run"), QUICK, misbehave=misbehaving(kind, silent)
-        )
-
+    """Runs in which client 3 sends nothing to messages of a type."""
     runs = {}
 
-    def make(experiment, kind):
-        runs[experiment.to_toml()] = experiment
-        return run(experiment.to_toml(), kind)
+    def run(experiment, kind):
+        key = experiment.to_toml(), kind
+        if key not in runs:
+            folder, misbehave = tmp_path_factory.mktemp("run"), misbehaving(kind, silent)
+            runs[key] = on_flower(experiment, folder, QUICK, misbehave=misbehave)
+        return runs[key]
 
-    return make
+    return run
 
 
 @pytest.mark.parametrize("name", FAULTS | FAILED | BAD_PAYLOADS)

@@ -31,30 +31,24 @@ def executor(monkeypatch, handle):
     return ForkingExecutor(0, Clock(1.0))
 
 
-def test_each_message_has_a_process_of_its_own(tmp_path, monkeypatch):
+def test_each_message_has_a_process_of_its_own_and_the_next_waits_for_its_end(
+    tmp_path, monkeypatch
+):
     seen = []
 
     def handle(*_, **__):
+        time.sleep(0.1)
         seen.append(os.getpid())
         (tmp_path / str(os.getpid())).write_text(str(len(seen)))
         sys.exit(0)
 
     forking = executor(monkeypatch, handle)
-    for _ in range(3):
+    for done in range(3):
         forking.launch(Spec())
+        assert len(list(tmp_path.iterdir())) == done + 1
     assert seen == []  # what a process changes, no other sees
     assert [path.read_text() for path in tmp_path.iterdir()] == ["1", "1", "1"]
     assert str(os.getpid()) not in {path.name for path in tmp_path.iterdir()}
-
-
-def test_the_next_message_waits_for_the_process_of_the_last(tmp_path, monkeypatch):
-    def handle(*_, **__):
-        time.sleep(0.2)
-        (tmp_path / "done").touch()
-        sys.exit(0)
-
-    executor(monkeypatch, handle).launch(Spec())
-    assert (tmp_path / "done").exists()
 
 
 def test_a_process_that_dies_does_no_harm(monkeypatch):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -186,6 +187,7 @@ def test_more_groups_than_clients_is_a_mistake(kind):
     [
         ("rank_clustering", {}),
         ("lowest_loss", {"clustered": 4}),
+        ("lowest_loss", {"forced": 4}),
         ("binary", {"clustered": 4}),
         ("one_shot", {"clustered": 4}),
     ],
@@ -231,6 +233,25 @@ def test_clients_choose_once_the_clustered_rounds_are_over():
     assert masks == [{0}, {0}, {0}, {2}, {2}]
     assert groups[:3] == [{NO_GROUP}] * 3
     assert groups[3] | groups[4] <= {0, 1}
+
+
+def test_clients_choose_once_a_forced_start_is_over():
+    grouping = LowestLoss(groups=3, forced=2)
+    problem = Problem(E2FL(clients_per_round=8, grouping=grouping), Toy(clients=8, groups=2))
+    federation = problem.federation()
+    server = problem.server(federation, 3)
+    drawn = dict(server.state.membership.assignments)
+    assert sorted(Counter(drawn.values()).values()) == [2, 3, 3]
+    states, masks = [], []
+    for _ in range(3):
+        request = server.ask()
+        masks.append({len(message.masks) for message in request.inbox.values()})
+        server.take(federation.train(request))
+        states.append(server.state)
+    assert masks == [{0}, {0}, {3}]
+    assert [state.membership.assignments == drawn for state in states] == [True, True, False]
+    with pytest.raises(ConfigError, match="choose one"):
+        LowestLoss(clustered=1, forced=1)
 
 
 @pytest.mark.parametrize("kind", [RankClustering, partial(LowestLoss, clustered=2)])

@@ -136,9 +136,8 @@ def test_the_engine_of_a_plain_run_is_that_of_its_summary(out, folder, tmp_path)
     (folder / "origin.json").unlink()
     path = folder / "summary.json"
     summary = json.loads(path.read_text())
-    for recorded, engine in (({"engine": "7"}, 7), ({}, 1)):
-        path.write_text(json.dumps(summary | {"environment": recorded}))
-        assert read_runs(out)[0].origin["engine"] == engine
+    path.write_text(json.dumps(summary | {"environment": {"engine": "7"}}))
+    assert read_runs(out)[0].origin["engine"] == 7
 
 
 def test_a_run_is_collected_once(out, tmp_path):

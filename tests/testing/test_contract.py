@@ -43,6 +43,7 @@ ALGORITHMS_WITH_SETTINGS = {
     **{name: make(**SETTINGS.get(name, {})) for name, make in ALGORITHMS.items()},
     **{f"e2fl {name}": E2FL(grouping=grouping(name)) for name in GROUPINGS},
     "e2fl clustered": E2FL(grouping=CLUSTERED),
+    "e2fl forced": E2FL(grouping=LowestLoss(groups=2, forced=2)),
     "own vote": E2FL(own_vote=(0.5, 1.0), absent="members", grouping=INFERRED),
     "weights rank_clustering": weights(grouping=RankClustering(groups=2)),
     "weights coarse": weights(

@@ -127,7 +127,7 @@ class FlowerFederation:
         self.roster = Roster(grid, config, known, experiment.identity(), warn)
         if folder is not None and (folder.path / RECORD).is_file():
             why = "is damaged; start the run again in another folder"
-            started = folder.read(RECORD, _started, why)
+            started = folder.read(RECORD, lambda raw: codec.decode(json.loads(raw), Started), why)
             self.roster.update(len(started.population))
         else:
             self.roster.update(config.clients or len(known))
@@ -254,8 +254,3 @@ class FlowerFederation:
                 trained.add(reply.trained, content)
                 scored.add(reply.scores, content)
         return trained, scored
-
-
-def _started(text: str) -> Started:
-    started: Started = codec.decode(json.loads(text), Started)
-    return started

@@ -53,10 +53,7 @@ def setup(path: str, overridden: tuple[str, ...]) -> Setup:
 def warm(path: str, overridden: list[str], client_ids: list[ClientId]) -> None:
     """Load what messages to these clients need, unless it is other people's code."""
     torch.set_num_threads(1)
-    experiment = load(path, overridden)
-    sections = (experiment.data, experiment.model, experiment.algorithm)
-    names = [*(str(section.get("name", "")) for section in sections), *experiment.measures]
-    if any(":" in name and not name.startswith("e2fl.") for name in names):
+    if load(path, overridden).imports():
         return
     parts = setup(path, tuple(overridden))
     for client_id in client_ids:

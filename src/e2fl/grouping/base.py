@@ -40,7 +40,7 @@ class Membership:
     origin: Ranking = field(default_factory=dict)
     centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # from rank clustering
     metadata: dict[str, float | None] = field(default_factory=dict)  # measures of the clustering
-    rounds: int = 0  # of training in groups from rank clustering
+    rounds: int = 0  # of training in groups that were clustered or drawn
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 The server sends the masks of all groups. A group that has not voted yet has a random ranking of its
 own, so that the groups differ from the first round on, as in IFCA; such a ranking never votes.
-Among random masks clients can only guess; with `clustered`, the server clusters one ballot of every
-client before round 1, as rank clustering does, and keeps these groups for some rounds.
+Among random masks clients can only guess. With `forced`, the first rounds are in groups of equal
+size, drawn at random; with `clustered`, in groups that the server clusters from one ballot of every
+client before round 1, as rank clustering does.
 
 `OneShot` and `Binary` take the mask that most reduces the output entropy of an even mixture of all
 masks: the one with the most negative gradient of the entropy with respect to its share. No labels
@@ -33,9 +34,11 @@ from e2fl.grouping.base import (
     require_count,
     require_group,
 )
+from e2fl.grouping.known import OneGroup
 from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
+from e2fl.randomness import stream
 from e2fl.rankings.order import Mask
 
 
@@ -49,6 +52,18 @@ class InferredGroups(Grouping):
         Doc("rounds in groups from rank clustering of all clients, before clients choose; 0: none"),
         Limits(least=0),
     ] = 0
+    forced: Annotated[
+        int,
+        Doc("rounds in random groups of equal size, before clients choose; 0: none"),
+        Limits(least=0),
+    ] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clustered and self.forced:
+            raise ConfigError(
+                "algorithm.grouping: clustered and forced are two ways to start; choose one"
+            )
 
     @abstractmethod
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
@@ -61,14 +76,19 @@ class InferredGroups(Grouping):
             for group in range(self.groups)
         }
         membership = Membership(self.groups, {}, found=True, seed=seed, starts=starts)
-        if not self.clustered:
-            return membership
-        clustering = RankClustering(groups=self.groups).begin(model, population, seed)
-        return replace(membership, origin=clustering.origin)
+        if self.clustered:
+            clustering = RankClustering(groups=self.groups).begin(model, population, seed)
+            return replace(membership, origin=clustering.origin)
+        if self.forced:
+            drawn = stream(seed, "forced start").permutation(sorted(population.declared)).tolist()
+            placed = {client: place % self.groups for place, client in enumerate(drawn)}
+            return replace(membership, assignments=placed)
+        return membership
 
     def acting(self, membership: Membership) -> Grouping:
-        placed = membership.rounds < self.clustered
-        return RankClustering(groups=self.groups) if placed else self
+        if membership.rounds < self.clustered:
+            return RankClustering(groups=self.groups)
+        return DrawnGroups() if membership.rounds < self.forced else self
 
     def compared(self, membership: Membership) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
@@ -106,6 +126,14 @@ class InferredGroups(Grouping):
             f"{type(self).__name__}.find returned {group!r}; it must return an index into masks, "
             f"0 to {len(masks) - 1}"
         )
+
+
+@dataclass(frozen=True)
+class DrawnGroups(OneGroup):
+    """Clients vote in the groups that were drawn for them: the rounds of a forced start."""
+
+    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
+        return super().sort(replace(membership, rounds=membership.rounds + 1), replies)
 
 
 @dataclass(frozen=True)

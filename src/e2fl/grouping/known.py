@@ -19,8 +19,9 @@ class KnownGroups(Grouping):
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         if population.groups < 1:
             raise ConfigError(
-                "this data declares no groups; choose a grouping that finds them, "
-                "such as grouping = { name = 'lowest_loss', groups = 2 }"
+                "this data declares no groups; count them with `e2fl groups` and let clients find "
+                "them: algorithm = { name = 'e2fl_steady', absent = 'members', own_vote = [0.33, "
+                "1], grouping = { name = 'lowest_loss', groups = 2, clustered = 10 } }"
             )
         declared = dict(population.declared_groups)
         return Membership(population.groups, declared, inside=not declared)

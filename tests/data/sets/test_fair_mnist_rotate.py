@@ -77,13 +77,6 @@ def test_turns_are_counter_clockwise_and_exact_at_right_angles(bundled):
         assert np.abs(rotated(images, degrees)[:, 0] - np.rint(np.stack(other))).max() <= 1
 
 
-def test_seeds_deal_differently(bundled):
-    other = FairMNISTRotate(source="bundled", samples_per_client=20, seed=1)
-    again = FairMNISTRotate(source="bundled", samples_per_client=20)
-    assert (again.client(5).train.x == bundled.client(5).train.x).all()
-    assert (other.client(5).train.x != bundled.client(5).train.x).any()
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -1,6 +1,9 @@
 """The role of each column of a table: as named by the user, or recognised by common names."""
 
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,31 +12,11 @@ from e2fl_audit.files import Sheet, plain
 from e2fl_audit.settings import AuditError, Settings, did_you_mean
 from e2fl_audit.wording import noun, quoted
 
-ALIASES = {
-    "client": "client client_id user user_id site site_id clinic hospital node device",
-    "y": "y y_true label labels target truth true_label actual ground_truth outcome",
-    "y_hat": "y_hat yhat y_pred ypred pred prediction predictions predicted predicted_label "
-    "decision selected hired",
-    "score": "score y_score y_prob proba prob probability predicted_probability",
-    "accuracy": "accuracy acc",
-    "n": "n count n_test examples num_examples support",
-}
-# A column is looked for unless there is one of these already.
-UNLESS = {
-    "client": {"client"},
-    "y": {"y"},
-    "y_hat": {"y_hat", "score"},
-    "accuracy": {"y", "y_hat", "score"},
-    "score": {"y_hat", "score", "accuracy"},
-    "n": {"y", "y_hat"},
-}
-OPTIONS = {"client": "--client", "y": "--y", "y_hat": "--y-hat", "score": "--score"}
-GROUPS = ("group", "sensitive_feature", "sensitive_features")
-SEX = ("sex", "gender")
-RACE = ("race", "ethnicity", "race_ethnicity", "race/ethnicity")
-PROTECTED = (*SEX, *RACE, "age_group", "disability", "religion", "nationality")
-IDENTIFIERS = {"id", "uuid", "guid", "identifier", "ssn", "mrn", "email", "person", "patient"}
-WEIGHTS = ("sample_weight", "weight", "weights", "survey_weight", "sampling_weight", "fnlwgt")
+NAMES: dict[str, Any] = tomllib.loads(
+    (files("e2fl_audit") / "names.toml").read_text(encoding="utf-8")
+)
+OPTIONS: dict[str, str] = NAMES["options"]
+SEX, RACE = NAMES["attributes"]["sex"], NAMES["attributes"]["race"]
 MANY = 20  # times as many possible rows as rows: repeats are then no coincidence
 
 
@@ -52,8 +35,8 @@ def choose(sheet: Sheet, settings: Settings) -> Roles:
         for role, option in OPTIONS.items()
         if getattr(settings, role)
     }
-    for role, others in UNLESS.items():
-        name = None if values.keys() & others else _alias(sheet, role)
+    for role, others in NAMES["unless"].items():
+        name = None if values.keys() & set(others) else _alias(sheet, role)
         if name is not None:
             values[role] = name
     if not values.keys() & {"y_hat", "score", "accuracy"}:
@@ -82,7 +65,7 @@ def _known(sheet: Sheet, *names: str) -> list[str]:
 
 def _alias(sheet: Sheet, role: str) -> str | None:
     """Return the column whose name means this role. The first alias wins over all others."""
-    first, *others = ALIASES[role].split()
+    first, *others = NAMES["aliases"][role]
     names = _known(sheet, first) or _known(sheet, *others)
     if len(names) > 1:
         what = f"columns {quoted(names)} both match; choose one"
@@ -98,8 +81,9 @@ def _usual_groups(sheet: Sheet, settings: Settings) -> list[str]:
                 what = f"--profile ll144: {sheet.name} has no column '{part[0]}'"
                 raise AuditError(f"{what}; name both, as in --group gender,ethnicity")
         return [_known(sheet, *part)[0] for part in (SEX, RACE)]
-    names = _known(sheet, *GROUPS, *PROTECTED)
-    if set(map(plain, names)) - {GROUPS[0]}:
+    groups, others = NAMES["attributes"]["group"], NAMES["attributes"]["others"]
+    names = _known(sheet, *groups, *SEX, *RACE, *others)
+    if set(map(plain, names)) - {groups[0]}:
         what = f"Groups were taken from the columns {quoted(names)}"
         sheet.notes.append(f"{what}; choose others with --group.")
     return names
@@ -109,10 +93,11 @@ def cautions(sheet: Sheet, roles: Roles) -> list[str]:
     """Return what is suspicious about the columns that are not used, and about the rows."""
     sentences, rows = [], len(sheet.cells)
     used = {*roles.values.values(), *roles.groups}
+    weights, identifiers = (NAMES["attributes"][kind] for kind in ("weights", "identifiers"))
     for name in (name for name in sheet.columns.values() if name not in used):
-        if plain(name) in WEIGHTS:
+        if plain(name) in weights:
             sentences.append(f"Column '{name}' is not used: every row weighs the same.")
-        elif IDENTIFIERS & set(plain(name).split("_")):
+        elif set(identifiers) & set(plain(name).split("_")):
             persons = sheet.cells[name].nunique()
             if 1 < persons < rows:
                 sentences.append(

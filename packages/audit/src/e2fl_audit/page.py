@@ -22,16 +22,10 @@ from e2fl_audit.api import Audit
 from e2fl_audit.clients import ClientSpread
 from e2fl_audit.counting import FOUR_FIFTHS, SUPPRESSED, RateTable
 from e2fl_audit.findings import environment
-from e2fl_audit.wording import interval, noun, ratio, safe, shown, whole
+from e2fl_audit.wording import interval, noun, safe, shown, whole
 
 MOST_PLOTS = 6  # rates that are drawn; recalls of many classes are in the table
 MOST_PRINTED = 40  # groups in a printed plot or table
-TWO_GROUPS = {
-    "Equal opportunity difference (true positive rate)": "true_positive_rate",
-    "Equalized odds difference (larger of the gaps in true and false positive rate)": "odds",
-    "Statistical parity difference (selection rate)": "selection_rate",
-    "Predictive parity difference (positive predictive value)": "predictive_value",
-}
 MOST_ROWS = 400
 WIDTH, HEIGHT = 700, 30  # of a plot, and of a row of it
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -111,8 +105,7 @@ def _two_groups(tables: list[RateTable]) -> dict[str, Any] | None:
     gaps = {key: rows[key][other].value - rows[key][reference].value for key in rows}
     both = gaps["true_positive_rate"], gaps["false_positive_rate"]
     gaps["odds"] = math.nan if math.isnan(sum(both)) else max(map(abs, both))
-    named = [(title, gaps[key]) for title, key in TWO_GROUPS.items()]
-    return {"direction": f"{other} minus {reference}", "rows": named}
+    return {"direction": f"{other} minus {reference}", "gaps": gaps}
 
 
 def in_order(table: RateTable) -> list[int]:
@@ -149,13 +142,6 @@ class _Scale:
         texts = [f"{100 * one:.{digits}f}" if self.percent else shown(one, "") for one in values]
         return list(zip(map(self, values), texts, strict=True))
 
-    def line(self, kind: str, value: float, text: str, y: float) -> dict[str, Any]:
-        """Return a vertical line and the text above it, which stays inside the plot."""
-        x, half = self(value), 3.1 * len(text)
-        anchor = "start" if x - half < self.left else "middle"
-        anchor = "end" if anchor == "middle" and x + half > self.right + 20 else anchor
-        return {"kind": kind, "x": x, "text": text, "y": y, "anchor": anchor}
-
 
 def dot_plot(table: RateTable, kind: str = "", most: int = MOST_ROWS) -> str:
     """Return the plot of one rate as an SVG element, in which every name is escaped.
@@ -168,41 +154,20 @@ def dot_plot(table: RateTable, kind: str = "", most: int = MOST_ROWS) -> str:
     if not rows:
         return ""
     rows = rows if len(rows) <= most else [*rows[: most // 2], *rows[-most // 2 :]]
-    marks = [_mark(table, row) for row in rows]
-    left = min(300, int(6.9 * max(len(mark["label"]) for mark in marks)) + 16)
+    labels = [_label(table, row) for row in rows]
+    left = min(300, int(6.9 * max(map(len, labels))) + 16)
     scale = _Scale(table, rows, left + 8)
-    drawn: Any = environment().get_template("plots.svg.j2").module
-    return str(drawn.dots(table, marks, scale, _lines(table, scale), WIDTH, HEIGHT, left, kind))
-
-
-def _mark(table: RateTable, row: Any) -> dict[str, Any]:
-    """Return a row of a plot: its kind, its label, and what stands beside it."""
-    kind, note = "plain", shown(row.value, table.unit)
-    sign = -1 if table.rate.better < 0 else 1
-    if not row.judged:
-        kind, note = "few", f"{note}, {row.status}"
-    elif table.rate.four_fifths and not math.isnan(row.ratio):
-        kind = "low" if row.below_four_fifths else "plain"
-        note += f", ratio {ratio(row.ratio)}{', below 0.8' if row.below_four_fifths else ''}"
-    elif sign * (row.value - table.overall) < 0 and row.p_holm < 0.05 and table.rate.better:
-        kind = "low"
-    short = note.replace("ratio ", "").replace("too few rows", "too few")
-    short = short.replace("too few clients", "too few")
-    size = noun(row.base, "client") if table.is_measure else f"n={whole(row.base)}"
-    label = f"{safe(row.group, 34)} ({size})"
-    return {"row": row, "kind": kind, "note": note, "short": short, "label": label}
-
-
-def _lines(table: RateTable, scale: _Scale) -> list[dict[str, Any]]:
-    """Return the overall line and the four-fifths line."""
-    lines = []
-    if not math.isnan(table.overall):
-        text = f"all {shown(table.overall, table.unit)}"
-        lines.append(scale.line("overall", table.overall, text, 12))
     base = next((row.value for row in table.rows if row.group == table.reference), math.nan)
-    if table.rate.four_fifths and scale.low <= FOUR_FIFTHS * base <= scale.high:
-        lines.append(scale.line("fifths", FOUR_FIFTHS * base, "80 % of the reference", 25))
-    return lines
+    fifths = FOUR_FIFTHS * base if table.rate.four_fifths else math.nan
+    drawn: Any = environment().get_template("plots.svg.j2").module
+    marks = list(zip(rows, labels, strict=True))
+    return str(drawn.dots(table, marks, scale, fifths, WIDTH, HEIGHT, left, kind))
+
+
+def _label(table: RateTable, row: Any) -> str:
+    """Return the name and the size of a group, beside its row of a plot."""
+    size = noun(row.base, "client") if table.is_measure else f"n={whole(row.base)}"
+    return f"{safe(row.group, 34)} ({size})"
 
 
 def _histogram(spread: ClientSpread) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from e2fl_audit.columns import ALIASES, Roles, cautions, choose
+from e2fl_audit.columns import NAMES, Roles, cautions, choose
 from e2fl_audit.files import (
     Codes,
     Flags,
@@ -33,8 +33,6 @@ SHOWN = 20  # mistakes that are listed; the others are counted
 MAX_LABELS = 1000
 FOREIGN = 0.05  # share of predictions that may be of classes without a label
 BINS = 10
-POSITIVE = {"1", "yes", "y", "t", "positive", "pos", "selected", "hired", "accepted", "approved"}
-ERRORS = {"loss", "error", "rmse", "mse", "mae", "mape", "brier", "perplexity", "wer", "cer"}
 
 Columns = dict[str, Text]
 
@@ -289,7 +287,7 @@ def _positive(table: Table, labels: dict[str, str], settings: Settings) -> int |
         labels["1"] = "1"
     elif len(keys) > 2 or ("1" in keys and not keys <= {"0", "-1", "1"}):
         return None  # of 1 and 2, either may be the positive one
-    known = [code for code, key in enumerate(labels) if key in POSITIVE]
+    known = [code for code, key in enumerate(labels) if key in NAMES["positive"]]
     return known[0] if len(known) == 1 else None
 
 
@@ -342,13 +340,14 @@ def _read_measure(table: Table, sheet: Sheet, columns: Columns, settings: Settin
     """Read the values of a table with one row per client, or per client and group."""
     column = columns["accuracy"] if "accuracy" in columns else columns["score"]
     name, value = plain(column.name), sheet.numbers(column)
-    table.is_rate = name in ALIASES["accuracy"].split()
+    table.is_rate = name in NAMES["aliases"]["accuracy"]
     if table.is_rate:
         value = _fractions(table, column, value)
     else:
         table.title = column.name
-    table.higher_is_better = not (settings.lower_is_better or ERRORS & set(name.split("_")))
-    if not table.higher_is_better and not settings.lower_is_better:
+    is_error = bool(set(NAMES["errors"]) & set(name.split("_")))
+    table.higher_is_better = not (settings.lower_is_better or is_error)
+    if is_error and not settings.lower_is_better:
         table.notes.append(f"'{column.name}' is read as an error: lower is better.")
     if table.clients is None:
         table.clients = [f"row {position + 1}" for position in range(len(value))]
