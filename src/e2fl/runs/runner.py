@@ -236,8 +236,8 @@ class _Runner:
         extends = stored.rounds == ended < self.last
         if max(reached, default=first) > self.last or (folder.finished() and not extends):
             raise RunError(
-                f"{folder.path} cannot be continued to round {self.last}: it has as many rounds, "
-                "or its last round depends on their number; start a new run with --out"
+                f"{folder.path} cannot be continued to round {self.last}: it has reached "
+                "that round, or its last round depends on their number; start a new run with --out"
             )
         folder.clean()
         history = folder.read_history()
