@@ -67,7 +67,7 @@ MODULES = {
 }
 
 
-MOST_LINES, MOST_FILES = 25918, 157  # of src/e2fl; lower them when it shrinks
+MOST_LINES, MOST_FILES = 25_100, 157  # of src/e2fl; lower them when it shrinks
 
 
 def test_the_package_stays_small():

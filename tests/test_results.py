@@ -150,7 +150,6 @@ def test_a_comparison_warns_of_a_method_that_cannot_start_and_has_the_others(toy
     ],
 )
 def test_what_is_not_a_list_is_a_clear_error(toy, tmp_path, arguments, words):
-    """Issue 25, item 17."""
     with pytest.raises(ConfigError, match=words):
         e2fl.compare(toy, out=tmp_path / "run", **arguments)
     with pytest.raises(ConfigError, match="data=data"):  # data in place of a configuration

@@ -117,6 +117,7 @@ def compare(
         resume=resume,
         data=own_data,
         watcher=watcher or NotebookProgress(shown=progress),
+        keep_states=True,
     )
     for reason in finished.reasons() if finished.runs else ():
         warnings.warn(f"left out, as it failed: {reason}", E2flWarning, stacklevel=2)

@@ -194,7 +194,6 @@ def test_what_never_changes_a_result_is_not_in_the_identity(toy):
 
 
 def test_paths_in_a_toml_are_relative_to_the_toml(toy, tmp_path, monkeypatch):
-    """Issue 25, item 15."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "rows.csv").write_text("x,y\n1,0\n")
@@ -258,7 +257,7 @@ def project(no_plots, toy, tmp_path, monkeypatch):
 
 
 def test_code_beside_a_toml_is_found_by_every_command_from_any_folder(project, capsys):
-    """Issue 25, item 15: `resume`, `groups` and `data show` did not find it."""
+    """`resume`, `groups` and `data show` did not find it."""
     experiment = load("project/my.toml")
     assert experiment.imports() == [f"{project}:Data", f"{project}.py:Mine", f"{project}.py:hits"]
     attacked = replace(experiment, attack={"name": f"{project}:Attack"})
@@ -297,6 +296,6 @@ def test_code_of_another_folder_never_passes_for_the_packages_own(name):
     "name", ["subprocess:run", "os:system", "shutil:rmtree", "torch.hub:load", "e2fl.files:remove"]
 )
 def test_only_code_of_the_expected_kind_is_looked_up(name, registry):
-    """Issue 25, item 1: what Python, torch and this package define is no network of the user's."""
+    """What Python, torch and this package define is no network of the user's."""
     with pytest.raises(ConfigError, match="right kind"):
         look_up(name, registry, "part")

@@ -48,6 +48,7 @@ def test_a_budget_stops_between_rounds_and_the_same_batch_continues(toy, tmp_pat
     runs = run_all(tasks, watcher=again).finished()
     assert again.rounds == 2 + 4
     assert runs[0].history == run_all([Task(tasks[0].experiment)]).finished()[0].history
+    assert [run.state for run in runs] == [None, None]  # their models are in the folders
     reading = Noting()  # finished runs are read, and not run again
     assert [run.summary for run in run_all(tasks, watcher=reading).finished()] == [
         run.summary for run in runs

@@ -98,7 +98,6 @@ def test_of_equally_good_numbers_the_smallest_is_best(rows, best):
 
 
 def test_a_flat_silhouette_names_the_range_and_the_most_groups_that_are_as_stable():
-    """Issue 25, item 10."""
     flat = row(10, 0.199, stability=0.895), row(12, 0.2, stability=0.7)
     found = Survey((row(4, 0.1), row(5, 0.2), row(8, 0.2), *flat))
     assert found.fitting[0].groups == 5

@@ -162,7 +162,6 @@ def test_a_file_without_receipts_is_refused(run, tmp_path, text):
 
 
 def test_a_chain_that_is_nested_deeply_ends_in_one_line(tmp_path, capsys):
-    """Issue 25, item 2."""
     (tmp_path / CHAIN).write_text(f"{NESTED}\n{NESTED}\n")
     assert main(["recount", str(tmp_path)]) == 1
     assert "line 1" in capsys.readouterr().err

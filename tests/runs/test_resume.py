@@ -341,7 +341,7 @@ def test_resume_takes_a_folder_and_more_rounds(toy, tmp_path, monkeypatch, capsy
 def test_resume_imports_code_that_a_folder_names_only_if_it_is_trusted(
     toy, tmp_path, monkeypatch, capsys
 ):
-    """Issue 25, item 1: neither config.toml nor command.txt is trusted without a word."""
+    """Neither config.toml nor command.txt is trusted without a word."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil_resume.py").write_text(

@@ -103,7 +103,7 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
 def test_training_that_ends_at_guessing_after_its_loss_rose_is_called_diverged(
     toy, tmp_path, capsys, rate, every
 ):
-    """Issue 25, item 17: scripts must notice, and a reader of the terminal and the page."""
+    """Scripts must notice, and a reader of the terminal and the page."""
     (tmp_path / "toy.toml").write_text(toy.variant("fedavg").to_toml())
     words = ["run", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "run")]
     changes = (f"learner.learning_rate={rate}", f"evaluate_every={every}")
@@ -115,7 +115,7 @@ def test_training_that_ends_at_guessing_after_its_loss_rose_is_called_diverged(
 
 
 def test_a_loss_that_rose_far_is_told_of_where_models_still_serve(toy):
-    """Issue 25, item 17: q-FFL divides its steps by the loss, so that accuracy hides it."""
+    """The steps of q-FFL are divided by the loss, so that accuracy hides it."""
     rate = replace(toy.variant("qffl"), learner={"learning_rate": 200.0})
     run = run_experiment(rate)
     assert "failed" not in run.summary
@@ -124,7 +124,6 @@ def test_a_loss_that_rose_far_is_told_of_where_models_still_serve(toy):
 
 
 def test_a_rate_that_leaves_no_usable_reply_is_named(toy):
-    """Issue 25, item 17."""
     with pytest.raises(NothingLearnedError, match="learning_rate"):
         run_experiment(replace(toy.variant("fedavg"), learner={"learning_rate": 1e6}))
 
@@ -169,7 +168,7 @@ def test_few_personal_models_are_held_at_a_time_and_nothing_changes(toy, monkeyp
 
 @pytest.mark.parametrize(("groups", "seed"), [(1, 2), (1, 3), (2, 0), (3, 1)])
 def test_found_groups_that_are_noise_are_warned_of(toy, groups, seed):
-    """Issue 25, item 10: stability alone is 0.78 for one of these without groups."""
+    """Stability alone is 0.78 for one of these without groups."""
     data = toy.data | {"clients": 24, "groups": groups, "styles": True, "seed": seed}
     grouping = {"name": "rank_clustering", "groups": max(2, groups)}
     algorithm = {"name": "e2fl", "clients_per_round": 4, "grouping": grouping}

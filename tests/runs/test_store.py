@@ -57,7 +57,7 @@ def test_a_run_leaves_the_files_of_the_contract(finished):
 
 @pytest.mark.parametrize("name", ["history.jsonl", "clients.csv", "summary.json", "config.toml"])
 def test_damage_is_one_clear_error_and_only_regular_files_are_read(folder, name, tmp_path):
-    """Issue 25, item 2: links lead elsewhere, pipes never end, large files fill the memory."""
+    """Links lead elsewhere, pipes never end, large files fill the memory."""
     path = folder / name
     real = path.rename(tmp_path / "real")
     for garbage in (b"\xff\xfe \n", b"[1]\n", b"[" * 100_000 + b"\n", b"x = " + b"[" * 9999, b""):
@@ -78,7 +78,6 @@ def test_damage_is_one_clear_error_and_only_regular_files_are_read(folder, name,
 
 @pytest.mark.parametrize("name", ["data.svg", "data.json", "command.txt"])
 def test_a_linked_file_does_not_get_into_the_page(folder, name, tmp_path):
-    """Issue 25, item 2."""
     (tmp_path / "secret").write_text('{"clients": "<svg>my secret</svg>"}')
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(tmp_path / "secret")
@@ -88,7 +87,7 @@ def test_a_linked_file_does_not_get_into_the_page(folder, name, tmp_path):
 
 
 def test_a_run_is_not_continued_through_a_link(toy, tmp_path):
-    """Issue 25, item 2: files in another folder would be deleted."""
+    """Files in another folder would be deleted."""
     folder = stopped(toy, tmp_path / "run", 3)
     (folder / "checkpoint").rename(tmp_path / "mine")
     (tmp_path / "mine" / "precious.partial").write_text("precious")
@@ -99,7 +98,7 @@ def test_a_run_is_not_continued_through_a_link(toy, tmp_path):
 
 
 def test_a_comparison_is_not_continued_in_a_linked_folder(toy, tmp_path):
-    """Issue 25, item 2: `resume` wrote and deleted in the folder that the link names."""
+    """`resume` wrote and deleted in the folder that the link names."""
     elsewhere = stopped(toy, tmp_path / "elsewhere", 3)
     before = sorted(path.name for path in elsewhere.rglob("*"))
     out = tmp_path / "compared"
@@ -113,7 +112,7 @@ def test_a_comparison_is_not_continued_in_a_linked_folder(toy, tmp_path):
 
 
 def test_a_file_of_arrays_that_is_none_is_not_read_whole(folder, monkeypatch):
-    """Issue 25, item 2: 20 GiB without a header, and with one that claims 20 GiB of weights."""
+    """20 GiB without a header, and with one that claims 20 GiB of weights."""
     reads = []
     monkeypatch.setattr("safetensors.torch.load", reads.append)
     path = folder / "model.safetensors"
@@ -150,7 +149,7 @@ def test_the_rows_of_clients_come_back_and_no_name_is_a_formula(tmp_path):
 
 
 def test_a_picture_that_a_killed_process_did_not_write_is_written_later(toy, tmp_path):
-    """Issue 25, item 4: data.svg was lost for good after data.json."""
+    """It was lost for good after data.json."""
     folder = stopped(toy, tmp_path / "run", 3)
     (folder / "data.svg").unlink()
     run_experiment(toy, out=folder, resume=True)

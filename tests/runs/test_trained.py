@@ -97,7 +97,7 @@ def marked(inputs, classes):
 
 @pytest.mark.parametrize("name", ["subprocess:run", "os:system", OWN])
 def test_reading_a_run_executes_nothing_that_its_files_name(stored, tmp_path, monkeypatch, name):
-    """Issue 25, item 1: a folder of data files ran a shell command through predict and export."""
+    """A folder of data files ran a shell command through predict and export."""
     monkeypatch.chdir(tmp_path)
     folder, summary = stored.folder, stored.summary
     values = stored.experiment.to_dict() | {"model": {"name": name}}
@@ -199,7 +199,6 @@ def test_the_rows_of_a_table_are_predicted_by_name(hospitals, capsys):
 
 
 def test_the_card_holds_the_encoding_of_columns_and_the_classes(hospitals):
-    """Issue 25, item 15."""
     assert main(["export", "run", "--group", "north", "--out", "north.safetensors"]) == 0
     card = Path("north.safetensors.md").read_text()
     assert "| a | number | (x - " in card

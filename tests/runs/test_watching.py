@@ -152,7 +152,7 @@ def test_plain_lines_tell_the_turn_the_seed_and_the_time_left(toy, monkeypatch, 
     run_experiment(replace(toy, seed=3), watcher=watcher)
     lines = watcher.stream.getvalue().splitlines()
     assert lines[0] == "run 4 of 18, e2fl, seed 3: round 1 of 6"
-    # Issue 25, item 17: no estimate of "about 0 s".
+    # No estimate of "about 0 s".
     told = [line.split(": ")[1].split(",")[0] for line in lines if "left" in line]
     assert told == (["round 2 of 6", "round 3 of 6", "round 4 of 6"] if slow else [])
 

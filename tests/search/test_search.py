@@ -163,7 +163,7 @@ def test_own_measures_are_objectives(toy, tmp_path):
 
 
 def test_a_record_that_is_no_regular_file_is_refused(config, capsys):
-    """Issue 25, item 2: a pipe would be waited for."""
+    """A pipe would be waited for."""
     Path("s").mkdir()
     os.mkfifo("s/search.json")
     words = ["sweep", config, "--grid", "learner.score_rate=0.1", "--out", "s", "--resume"]

@@ -70,6 +70,7 @@ class SharedData:
     def __call__(self, experiment: Experiment) -> FederatedData:
         key = json.dumps([experiment.seed, experiment.data], sort_keys=True)
         if self._data is None or self._key != key:
+            self._data = None  # both at once may not fit in memory
             self._key, self._data = key, experiment.build_data()
         return self._data
 
@@ -80,13 +81,14 @@ def run_all(
     budget: float | None = None,
     data: FederatedData | BuildData | None = None,
     watcher: Watcher | None = None,
+    keep_states: bool = False,
 ) -> Batch:
     """Run all tasks, and return the runs in their order, with the failures.
 
     A finished run is read, an interrupted one resumed. A run that fails does not stop the others,
     unless nothing can be stored. budget: seconds, after which the run in progress stops with a
     checkpoint. data: made in Python, or what builds the data of an experiment; default:
-    `SharedData`.
+    `SharedData`. keep_states: of stored runs, too; twelve of a large network may take gigabytes.
     """
     build = data if callable(data) else SharedData() if data is None else lambda _: data
     watcher, batch = watcher or Watcher(), Batch()
@@ -94,7 +96,9 @@ def run_all(
     for position, task in enumerate(tasks, start=1):
         watcher.announce(position, len(tasks))
         try:
-            batch.runs[task] = _run(task, build, watcher, lambda: time.time() >= deadline)
+            run = _run(task, build, watcher, lambda: time.time() >= deadline)
+            stored = task.folder is not None and not keep_states
+            batch.runs[task] = replace(run, state=None) if stored else run
         except StoppedError:
             batch.stopped = True
             break
@@ -126,6 +130,7 @@ def compare(
     resume: bool = False,
     data: FederatedData | None = None,
     watcher: Watcher | None = None,
+    keep_states: bool = False,
 ) -> Batch:
     """Run each method with each seed, in folders NAME-seedN of `out`."""
     require_seeds(seeds, "a comparison")
@@ -135,7 +140,7 @@ def compare(
     for seed, (name, method) in product(seeds, methods.items()):
         folder = None if out is None else out / f"{file_name(name)}-seed{seed}"
         tasks.append(Task(replace(method, seed=seed), folder))
-    return run_all(tasks, data=data, watcher=watcher)
+    return run_all(tasks, data=data, watcher=watcher, keep_states=keep_states)
 
 
 def require_seeds(seeds: Sequence[int], what: str) -> None:
