@@ -44,6 +44,11 @@ def test_clients_that_share_model_and_test_rows_are_one_draw():
     for parts, draws in ((shared, 1), (own, 100), (shared.assign(loss=np.nan), 100)):
         made = Method("E2FL", pd.DataFrame([row_of(frame)]), parts)
         assert made.chance["group/variance"] == pytest.approx(SAMPLING / draws / 2, rel=0.15)
+    # Many rows that all give one accuracy are the same rows, also without a loss.
+    many = parts_of({"A": 80.0, "B": 80.0}, clients_each=100, test_rows=200).assign(seed=0)
+    views = [many.assign(loss=loss) for loss in (0.5, np.nan)]
+    known, seen = (Method("GM", pd.DataFrame([row_of(many)]), parts).chance for parts in views)
+    assert known == seen
 
 
 def test_chance_explains_clients_served_alike_in_95_of_100_tables():

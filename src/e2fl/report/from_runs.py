@@ -170,12 +170,15 @@ def _label(name: str, differing: Mapping[str, str]) -> str:
 
 
 def _differing(named: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return, in words, the settings that all methods have and in which they differ."""
+    """Return, in words, the settings that all methods have and in which they differ.
+
+    How often a method is evaluated changes nothing that is compared.
+    """
     together = {label: _texts(run.config) for label, (run, *_) in named.items() if not _alone(run)}
     return [
         f"{key}: {', '.join(f'{label} {value}' for label, value in row.items())}"
         for key, row in pd.DataFrame(together).dropna().sort_index().iterrows()
-        if row.nunique() > 1 and not str(key).endswith((".name", ".label"))
+        if row.nunique() > 1 and not str(key).endswith((".name", ".label", "evaluate_every"))
     ]
 
 
@@ -204,13 +207,15 @@ def _group_in(run: Run, row: Json) -> str:
 
 
 def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
-    """Return the rows of the clients.csv of these runs, with the accuracy of a view and the loss.
+    """Return the rows of the clients.csv of these runs, with the accuracy of a view.
 
     The group is the declared one or, if groups are measured as found, the one it was served as.
+    The loss is that of the model that is served, so other views have none.
     """
     column = f"accuracy_{view}" if view else "accuracy"
+    lost = "" if view else "loss"
     rows = [
-        (run.seed, str(row["client"]), _group_in(run, row), row["n"], row[column], row.get("loss"))
+        (run.seed, str(row["client"]), _group_in(run, row), row["n"], row[column], row.get(lost))
         for run in runs
         for row in run.clients
         if column in row
