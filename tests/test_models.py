@@ -99,6 +99,13 @@ def test_dense_weights_start_in_torchs_own_range():
     assert abs(float(weights.mean())) < 1e-3
 
 
+def test_norm_layers_without_weights_are_welcome():
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4, affine=False), nn.Flatten()
+    )
+    assert Model(network).supernet(0).ranking.keys() == {"0.weight"}
+
+
 @pytest.mark.parametrize(
     ("layer", "words"),
     [

@@ -108,6 +108,7 @@ def test_a_notebook_sees_short_words_tables_and_plots(toy, tmp_path):
     assert (run.history["training_loss"] > 0).all()
     assert run.clients["accuracy"].mean() == pytest.approx(run.summary["clients"]["mean"])
     both = e2fl.compare(toy, ["fedavg", "e2fl"], seeds=[0, 1], rounds=2, out=tmp_path / "both")
+    assert all(run.state is not None for run in both)  # stored runs, too
     assert repr(both) == "<e2fl.Comparison of fedavg, e2fl; seeds 0, 1>"
     assert len(both) == len(both.table) == 4
     assert set(both.table["algorithm"]) == {"fedavg", "e2fl"}

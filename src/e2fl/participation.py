@@ -58,8 +58,8 @@ class Participation(Checked, ABC):
     ) -> list[ClientId]:
         """Draw at most `count` clients, in rising order, none of them twice.
 
-        groups: the group of each client as far as the server knows it: declared, clustered, or last
-        reported.
+        groups: the group of each client as far as the server knows it: declared, clustered, drawn,
+        or last reported.
         """
         present = self.present(population, round_number, seed)
         chosen = self.choose(count, present, groups, stream(seed, "select", round_number))

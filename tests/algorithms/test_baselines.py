@@ -20,8 +20,10 @@ from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Settings
 from e2fl.models import Model
+from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem, same
 from e2fl.wire import Weights
+from tests.toys import toy_with
 
 
 def params(*values):
@@ -145,6 +147,14 @@ def test_ifca_starts_its_groups_from_different_weights():
     state = IFCA(groups=3).start(two_weights(), Population(dict.fromkeys(range(6))), 0)
     starts = {tuple(model["0.weight"].view(-1).tolist()) for model in state.current.models}
     assert len(starts) == 3
+
+
+def test_with_oracle_groups_no_model_is_compared_and_no_group_is_found():
+    oracle = {"name": "ifca", "oracle_groups": True}
+    summary = run_experiment(toy_with(algorithm=oracle)).summary
+    assert summary["membership"] == "declared"
+    keys = ("matched", "passes_per_client", "passes", "bytes")
+    assert [summary["inference"][key] for key in keys] == [100, 0, 0, 0]
 
 
 def test_with_oracle_groups_nobody_trains_the_model_of_another_group():

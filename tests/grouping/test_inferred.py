@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from e2fl.algorithms.e2fl import E2FL
+from e2fl.algorithms.groupavg import GroupAvg
 from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
 from e2fl.evaluation import NO_GROUP
@@ -199,20 +200,21 @@ def test_clients_choose_once_the_clustered_rounds_are_over():
     assert groups[3] | groups[4] <= {0, 1}
 
 
-def test_clients_choose_once_a_forced_start_is_over():
+@pytest.mark.parametrize(("kind", "sent"), [(E2FL, "masks"), (GroupAvg, "models")])
+def test_clients_choose_once_a_forced_start_is_over(kind, sent):
     grouping = LowestLoss(groups=3, forced=2)
-    problem = Problem(E2FL(clients_per_round=8, grouping=grouping), Toy(clients=8, groups=2))
+    problem = Problem(kind(clients_per_round=8, grouping=grouping), Toy(clients=8, groups=2))
     federation = problem.federation()
     server = problem.server(federation, 3)
     drawn = dict(server.state.membership.assignments)
     assert sorted(Counter(drawn.values()).values()) == [2, 3, 3]
-    states, masks = [], []
+    states, compared = [], []
     for _ in range(3):
         request = server.ask()
-        masks.append({len(message.masks) for message in request.inbox.values()})
+        compared.append({len(getattr(message, sent)) for message in request.inbox.values()})
         server.take(federation.train(request))
         states.append(server.state)
-    assert masks == [{0}, {0}, {3}]
+    assert compared == [{0}, {0}, {3}]
     assert [state.membership.assignments == drawn for state in states] == [True, True, False]
     with pytest.raises(ConfigError, match="choose one"):
         LowestLoss(clustered=1, forced=1)

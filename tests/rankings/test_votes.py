@@ -54,6 +54,15 @@ def ballots(most=30):
     return st.integers(1, most).flatmap(votes)
 
 
+def test_sums_far_beyond_32_bits_are_sorted_exactly():
+    rank, other = (
+        np.random.default_rng(seed).permutation(70_000).astype(np.int32) for seed in (0, 1)
+    )
+    sums = 999_999 * other.astype(np.int64) + 1000 * rank.astype(np.int64)
+    winner = elected([rank], other, 999.999)
+    assert invert(winner).tolist() == np.argsort(sums, kind="stable").tolist()
+
+
 def test_one_flat_vote_repeats_the_majority_group_and_ties_go_to_the_lower_edge():
     """The golden round of tests/algorithms/test_e2fl.py votes in groups and across them."""
     assert order_elected(ORDERS) == order_elected(ORDERS[:3]) == [0, 2, 4, 5, 3, 1]

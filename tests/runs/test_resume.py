@@ -161,6 +161,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, na
 
 def test_partial_files_are_gone_when_a_resumed_run_is_done(toy, tmp_path):
     folder = stopped(toy, tmp_path / "run", 3)
+    assert checkpoint.rounds(folder / "checkpoint") == [2, 1]  # older ones are gone
     (folder / "checkpoint" / ".round-0000004.safetensors.partial").write_text("{")
     (folder / ".summary.json.partial").write_text("{")
     with (folder / "history.jsonl").open("a") as file:

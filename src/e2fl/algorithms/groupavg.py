@@ -82,7 +82,8 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         return Averages(model.initial_weights(seed), {}, membership, starts)
 
     def broadcast(self, state: Averages, clients: Sequence[ClientId]) -> Mapping[ClientId, Models]:
-        models, compared = state.starts | state.groups, self.grouping.compared(state.membership)
+        grouping = self.grouping.acting(state.membership)
+        models, compared = state.starts | state.groups, grouping.compared(state.membership)
         message = Models(state.params, compared, tuple(models[group] for group in compared))
         return dict.fromkeys(clients, message)
 
@@ -93,14 +94,15 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         return Member(learner.fit(message.params, client.train), group)
 
     def check(self, state: Averages, client: ClientId, reply: Member) -> Member:
-        self.grouping.check(state.membership, client, reply.groups, 1)
+        grouping = self.grouping.acting(state.membership)
+        grouping.check(state.membership, client, reply.groups, 1)
         return super().check(state, client, reply)
 
     def origin(self, sent: Models, reply: Member) -> Params:
         return sent.params
 
     def aggregate(self, state: Averages, replies: Mapping[ClientId, Member]) -> Averages:
-        grouping: Any = self.grouping  # it sorts what members send, of any kind
+        grouping: Any = self.grouping.acting(state.membership)  # sorts replies of any kind
         membership, by_group = grouping.sort(state.membership, replies)
         averages = {group: average(models) for group, models in by_group.items()}
         groups = dict(sorted((state.groups | averages).items()))

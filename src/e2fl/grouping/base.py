@@ -30,7 +30,7 @@ class Membership:
     """Which client is in which group, as far as the server knows."""
 
     groups: int  # number of groups
-    assignments: dict[ClientId, GroupId]  # declared, clustered, or reported with the last ballot
+    assignments: dict[ClientId, GroupId]  # declared, found, drawn, or last reported
     found: bool = False  # True: groups are inferred, not declared
     inside: bool = False  # True: groups lie inside clients, so that a client may vote in several
     seed: int = 0

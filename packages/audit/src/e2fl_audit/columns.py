@@ -51,7 +51,7 @@ def choose(sheet: Sheet, settings: Settings) -> Roles:
     used = [*(name for role, name in values.items() if role != "client"), *named]
     for name in used:
         if used.count(name) > 1:
-            what = f"column '{name}' is used twice, of label, prediction and group"
+            what = f"column '{name}' is used twice, such as for label and group"
             raise AuditError(f"{sheet.name}: {what}; name another one")
     return Roles(values, list(named or _usual_groups(sheet, settings)))
 
