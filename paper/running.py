@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from e2fl.config.experiment import UNSAVED, Experiment, base_of
+from e2fl.config.experiment import Experiment, base_of
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
-from e2fl.config.overrides import Change, flattened, from_names, typed
+from e2fl.config.overrides import UNSAVED, Change, flattened, from_names, typed
 from e2fl.config.sections import SECTIONS, completed
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text

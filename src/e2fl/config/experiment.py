@@ -22,8 +22,7 @@ from typing_extensions import Doc
 from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
-from e2fl.config.overrides import UNSAVED as UNSAVED
-from e2fl.config.overrides import Change, given, lay, typed
+from e2fl.config.overrides import UNSAVED, Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, is_shipped, look_up, settings_of
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, require_setting

@@ -367,6 +367,7 @@ def rows_of(dataset: Any) -> tuple[NDArray[Any], ...]:
         rows = [dataset[position] for position in range(len(dataset))]
         cells = [row.values() if isinstance(row, Mapping) else row for row in rows]
         parts = tuple(np.stack(list(map(_array, part))) for part in zip(*cells, strict=True))
+    # A data set of torch without __getitem__ raises NotImplementedError.
     except (TypeError, ValueError, LookupError, NotImplementedError) as error:
         raise DataError(f"a {type(dataset).__name__} as data {rule}: {error}") from error
     if len(parts) not in (2, 3) or hasattr(dataset, "__array__"):

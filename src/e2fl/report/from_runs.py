@@ -213,9 +213,11 @@ def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
     The loss is that of the model that is served, so other views have none.
     """
     column = f"accuracy_{view}" if view else "accuracy"
-    lost = "" if view else "loss"
     rows = [
-        (run.seed, str(row["client"]), _group_in(run, row), row["n"], row[column], row.get(lost))
+        (
+            *(run.seed, str(row["client"]), _group_in(run, row), row["n"], row[column]),
+            None if view else row.get("loss"),
+        )
         for run in runs
         for row in run.clients
         if column in row
