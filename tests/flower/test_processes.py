@@ -4,7 +4,6 @@ import json
 import os
 import sys
 
-import numpy as np
 import psutil
 import pytest
 
@@ -138,17 +137,16 @@ def test_a_busy_machine_has_at_most_one_process_for_each_node(machines, tmp_path
     script = str(machines.app / "scripts/run")
     machines.start("run", script, "-c", PATIENT, **environment)
     out = machines.app / "runs/tiny"
-    counts = []
+    most = 0
 
     def done():
-        counts.append(len(machines.ours("supernode")))
+        nonlocal most
+        listed = machines.ours("supernode")  # one may end, and the next start, during the listing
+        most = max(most, sum(process.is_running() for process in listed))
         return finished(out)
 
     machines.wait("the run", done, 2 * DONE)
-    # For each node: Flower's process, ours, and the one of the message. A process that ends may
-    # be counted beside its successor for a moment.
-    assert np.quantile(counts, 0.9) <= 3 * 2
-    assert max(counts) <= 4 * 2
+    assert most <= 3 * 2  # for each node: Flower's process, ours, and the one of the message
     assert_same(out, stated, tmp_path / "simulated")
 
 
