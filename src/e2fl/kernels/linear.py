@@ -33,7 +33,7 @@ _TILED_FROM = 16  # examples in a batch from which tiles are faster than a singl
 # Tiles that fit the registers: 32 vectors of sixteen lanes with AVX-512, 8 with AVX2 or NEON.
 _DOT_ROWS, _DOT_EXAMPLES = (3, 8) if WIDE else (2, 3)
 _TILE, _ACROSS = (6, 4) if WIDE else (6, 1)
-_PASS_ROWS = 4 if WIDE else 2
+_PASS_ROWS = 8 if WIDE else 2
 
 SCRATCH = max(_DOT_BLOCK * _FORWARD, _BLOCK * _STRIP) * LANES  # floats for masked weights
 
@@ -142,8 +142,8 @@ class _Scores:
     def __init__(self, emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers):
         self.emit = emit
         self.scores, self.velocity, self.kept, self.sign, self.window = arrays
-        self.room, below, listed = integers
-        self.below, self.listed = emit.variable(below), emit.variable(listed)
+        self.room, listed = integers
+        self.listed = emit.variable(listed)
         magnitude, *rest = floats
         self.plus = emit.spread(magnitude)
         self.minus = emit.spread(emit.builder.fneg(magnitude))
@@ -168,14 +168,9 @@ class _Scores:
         score = build.fsub(score, build.fmul(self.rate, change))
         emit.store(change, self.velocity, edge)
         emit.store(score, self.scores, edge)
-        under = build.fcmp_ordered("<", score, self.low)
-        emit.store_bits(build.not_(under), self.kept, word)
-        emit.set(self.below, build.add(emit.get(self.below), emit.count(under)))
-        above, most = (
-            build.fcmp_ordered(">=", score, self.low),
-            build.fcmp_ordered("<=", score, self.high),
-        )
-        inside = build.and_(above, most)
+        kept = build.not_(build.fcmp_ordered("<", score, self.low))
+        emit.store_bits(kept, self.kept, word)
+        inside = build.and_(kept, build.fcmp_ordered("<=", score, self.high))
         any_inside = build.icmp_unsigned("!=", emit.word(inside), emit.word(inside).type(0))
         with emit.unlikely(any_inside):
             self._list(edge, inside)
@@ -199,7 +194,7 @@ class _Weights:
     def __init__(self, emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers):
         self.emit = emit
         self.weights, self.velocity, self.anchor = arrays
-        _, self.below, self.listed = integers[0], *map(emit.variable, integers[1:])
+        self.listed = emit.variable(integers[1])
         self.rate, self.momentum, self.decay, self.proximal = map(emit.spread, floats)
 
     def weight(self, word: Any) -> Any:
@@ -224,7 +219,7 @@ def _steps(*, back: bool) -> Any:
     """Return code for a step on a block of edges; back: add to the gradient of the inputs too."""
     tall, wide = (_PASS_ROWS, 1) if back else (_TILE, _ACROSS)
 
-    def write(emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers) -> tuple[Any, Any]:
+    def write(emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers) -> Any:
         x, dx, delta, *own = arrays
         batch, pitch, words, top, bottom, start, stop, *rest = integers
         edges = (_Weights if len(own) == 3 else _Scores)(emit, own, rest, floats)
@@ -252,7 +247,7 @@ def _steps(*, back: bool) -> Any:
                         word = emit.index(first[r], v)
                         weight = weights[r] if back else edges.weight(word)
                         edges.update(word, weight, emit.get(sums[r][v]))
-        return emit.get(edges.below), emit.get(edges.listed)
+        return emit.get(edges.listed)
 
     return vector_code(write)
 
@@ -280,7 +275,17 @@ def _emit_slopes(emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers)
                     emit.store(emit.get(sums[n][v]), dx, places[n][v])
 
 
-_single_pass, _tiles, _slopes = _steps(back=True), _steps(back=False), vector_code(_emit_slopes)
+def _emit_count(emit: Emit, arrays: Arrays, integers: Numbers, floats: Numbers) -> Any:
+    """Count the bits that are set."""
+    total = emit.variable(emit.index(0))
+    with emit.loop(0, integers[0]) as word:
+        bits = emit.load_bits(arrays[0], word)
+        emit.set(total, emit.builder.add(emit.get(total), emit.count(bits)))
+    return emit.get(total)
+
+
+_single_pass, _tiles = _steps(back=True), _steps(back=False)
+_slopes, _count_kept = vector_code(_emit_slopes), vector_code(_emit_count)
 
 
 @compiled
@@ -299,7 +304,8 @@ def backward(stage: Any, limits: Any, batch: int, rates: Rates) -> None:
     edges, masked = (values, velocity, kept, signs, window), (kept, signs, floats(stage.scratch))
     ends = (limits[0].low, limits[0].high)
     constants = (stage.magnitude, rate, momentum, decay, *ends)
-    below, listed = _descend(stage, edges, masked, window.size - LANES, batch, constants)
+    listed = _descend(stage, edges, masked, window.size - LANES, batch, constants)
+    below = kept.size * LANES - _count_kept((kept,), (kept.size,), ())
     bits = values.view(np.uint32)
     if locate(limits, bits, window, uint32s(stage.keys), below, listed):
         clear_dropped(limits, bits, window[:listed], kept)
@@ -315,7 +321,7 @@ def _descend(
     room: int,
     batch: int,
     rates: tuple[np.float32, ...],
-) -> tuple[int, int]:
+) -> int:
     """Take one step on the edges, and compute the gradient of the inputs unless they are data.
 
     edges: weights, velocity, and the anchor of the proximal term; or scores, velocity, bits of the
@@ -324,21 +330,21 @@ def _descend(
     the weights, the three rates, and the ends of the window.
 
     With scores, sets the bit of every edge not below the window, and returns how many edges are
-    below it and how many are listed: more than `room` if there was no space for all.
+    listed: more than `room` if there was no space for all.
     """
     x, dx, delta = floats(stage.x), floats(stage.dx), floats(stage.delta)
     inputs, outputs, pitch, wanted = stage.by_example, stage.outputs, stage.pitch, not stage.first
     words = inputs // LANES
-    below = listed = 0
+    listed = 0
     arrays = (x, dx, delta, edges)
     if wanted:
         dx[: batch * inputs] = np.float32(0)
     if wanted and batch < _TILED_FROM:
         for start in range(0, words, _BACKWARD):
             block = (0, outputs, start, min(start + _BACKWARD, words))
-            integers = (batch, pitch, words, block, room, below, listed)
-            below, listed = _single_pass(arrays, integers, rates)
-        return below, listed
+            integers = (batch, pitch, words, block, room, listed)
+            listed = _single_pass(arrays, integers, rates)
+        return listed
     strip = _STRIP if wanted else _BACKWARD
     for start in range(0, words, strip):
         count = min(strip, words - start)
@@ -353,6 +359,6 @@ def _descend(
                     _expand(masked, (first, words, rows, count), rates[:1])
                     _slopes((dx, delta, masked[2]), (place, 0, count * LANES, count), ())
             block = (top, top + rows, start, start + count)
-            integers = (batch, pitch, words, block, room, below, listed)
-            below, listed = _tiles(arrays, integers, rates)
-    return below, listed
+            integers = (batch, pitch, words, block, room, listed)
+            listed = _tiles(arrays, integers, rates)
+    return listed

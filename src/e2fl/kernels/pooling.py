@@ -142,7 +142,7 @@ def forward(stage: Any, after: Any, batch: int) -> None:
             _hand_over(chosen, at, sizes, out, to, strides, where, to_where)
 
 
-def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
+def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> Any:
     """Emit code that lists places and gradients of the outputs of a row with a place in a range."""
     build = emit.builder
     where, gradient, places, deltas = arrays
@@ -158,7 +158,7 @@ def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any])
         emit.compress(place, alive, places, so_far)
         emit.compress(slope, alive, deltas, so_far)
         emit.set(listed, build.add(so_far, emit.count(alive)))
-    return emit.get(listed), emit.index(0)
+    return emit.get(listed)
 
 
 _picked = vector_code(_pick)
@@ -270,7 +270,7 @@ def _sweep(stage: Any, after: Any, batch: int, what: int) -> None:
                             high = low + line
                         begin = at if by_column == 1 else 0
                         window = (at_where, begin, span, low, high, count)
-                        count, _ = _picked((where, slopes, *lists), window, ())
+                        count = _picked((where, slopes, *lists), window, ())
                 if count == 0:
                     continue
                 at_w = o * size.kernel_height * length

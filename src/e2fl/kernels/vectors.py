@@ -28,7 +28,8 @@ LANES = 16
 # Whether the registers hold 32 vectors of sixteen lanes (AVX-512), not 8 (AVX2, NEON).  Tiles are
 # sized by it; that changes how often a value is loaded, never the order of additions, so results do
 # not depend on it.
-WIDE: bool = "+avx512f" in cpu_target.target_context.codegen()._tm_features
+_FEATURES = cpu_target.target_context.codegen()._tm_features
+WIDE: bool = "+avx512f" in _FEATURES
 
 _FLOAT = ir.FloatType()
 _INT16, _INT32, _INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
@@ -229,10 +230,30 @@ class Emit:
 
         The rest of the sixteen elements is undefined.
         """
-        name = "v16f32" if vector.type == _VECTOR else "v16i32"
-        rest = ir.Constant(vector.type, ir.Undefined)
-        function = f"llvm.experimental.vector.compress.{name}"
-        self.store(self._call(function, vector.type, [vector, bits, rest]), array, at)
+        if "+avx2" in _FEATURES and not WIDE:
+            self._compress_by_table(vector, bits, array, at)
+        else:
+            name = "v16f32" if vector.type == _VECTOR else "v16i32"
+            arguments = [vector, bits, ir.Constant(vector.type, ir.Undefined)]
+            function = f"llvm.experimental.vector.compress.{name}"
+            self.store(self._call(function, vector.type, arguments), array, at)
+
+    def _compress_by_table(self, vector: Any, bits: Any, array: Any, at: Any) -> None:
+        """Compress halves with a table of their 256 permutations: AVX2 has no such instruction."""
+        build, half = self.builder, ir.VectorType(_INT32, 8)
+        orders = [[k for k in range(8) if i >> k & 1] for i in range(256)]
+        rows = [ir.Constant(half, order + [0] * (8 - len(order))) for order in orders]
+        table = ir.Constant(ir.ArrayType(half, 256), rows)
+        table = cgutils.global_constant(build, "e2fl.permutations", table)
+        vector, word = build.bitcast(vector, _INTEGERS), self.word(bits)
+        for first in (0, 8):
+            byte = build.and_(build.lshr(word, word.type(first)), word.type(255))
+            lanes = ir.Constant(half, list(range(first, first + 8)))
+            part = build.shuffle_vector(vector, ir.Constant(_INTEGERS, ir.Undefined), lanes)
+            order = build.load(build.gep(table, [_integer(0), build.zext(byte, _INT64)]))
+            self.store(self._call("llvm.x86.avx2.permd", half, [part, order]), array, at)
+            count = self._call("llvm.ctpop.i16", _INT16, [byte])
+            at = self.index(at, build.zext(count, _INT64))
 
     def store_first(self, vector: Any, count: Any, array: Any, at: Any) -> None:
         """Store only the first `count` lanes."""
@@ -284,15 +305,13 @@ Code = Callable[..., Any]
 def vector_code(write: Code) -> Any:
     """Turn a function that emits instructions into one that compiled code can call.
 
-    write: takes an Emit, and lists of pointers to arrays, of integers and of floats; returns a pair
-    of integers, or None for zeros. The result takes the same values as tuples, which may contain
+    write: takes an Emit, and lists of pointers to arrays, of integers and of floats; returns an
+    integer, or None for zero. The result takes the same values as tuples, which may contain
     tuples: `f((arrays, ...), (integers, ...), (floats, ...))`.
     """
 
     @intrinsic
     def function(_: Any, arrays: Any, integers: Any, floats: Any) -> Any:
-        pair = types.UniTuple(types.int64, 2)
-
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             kinds = signature.args
             pointers = [
@@ -302,9 +321,9 @@ def vector_code(write: Code) -> Any:
             numbers = [value for _, value in _flat(builder, kinds[1], arguments[1])]
             reals = [value for _, value in _flat(builder, kinds[2], arguments[2])]
             result = write(Emit(context, builder), pointers, numbers, reals)
-            return context.make_tuple(builder, pair, result or (_integer(0), _integer(0)))
+            return _integer(0) if result is None else result
 
-        return pair(arrays, integers, floats), code
+        return types.int64(arrays, integers, floats), code
 
     return function
 
