@@ -79,7 +79,7 @@ def test_the_quick_form_measures_everything(capsys, monkeypatch):
     document = json.loads(text)
     assert {"processor", "cores", "torch", "numba"} <= document["machine"].keys()
     autograd = [figure for figure in document["figures"] if "autograd" in figure["what"]]
-    assert len(autograd) == 3 * len(engine.CELLS)
+    assert len(autograd) == 1 + 3 * len(engine.CELLS)  # one of them after ten rounds
     assert sum(figure["verdict"] != "" for figure in document["figures"]) == 4 + len(autograd)
 
 
