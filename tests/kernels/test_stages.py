@@ -93,13 +93,13 @@ def model_of(name):
     return Model(nn.Sequential(*NETWORKS[name][0]))
 
 
-def batches(name, *, weighted=False):
+def batches(name):
     layers, shape, size = NETWORKS[name]
     sizes = (size, size, 1, size)  # the last but one is smaller
-    return made(shape, layers[-1].out_features, sizes, weighted=weighted)
+    return made(shape, layers[-1].out_features, sizes)
 
 
-def made(shape, classes, sizes, *, weighted=False):
+def made(shape, classes, sizes):
     """Batches of these sizes."""
     random = torch.Generator().manual_seed(1)
     return [
@@ -108,7 +108,6 @@ def made(shape, classes, sizes, *, weighted=False):
             torch.randint(classes, (n,), generator=random),
             np.array([[0.05, 0.9, 1e-3]]),
             np.array([n]),
-            torch.rand(n, generator=random) if weighted else None,
         )
         for n in sizes
     ]
@@ -146,14 +145,13 @@ def test_scores_are_trained_as_by_plain_edge_popup(name):
     close({n: torch.from_numpy(s).view(shapes[n]) for n, s in trained.items()}, plain)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_weights_are_trained_as_by_automatic_differentiation(name, weighted):
+def test_weights_are_trained_as_by_automatic_differentiation(name):
     model = model_of(name)
     start, anchor = model.initial_weights(0), model.initial_weights(1)
     before = {n: w.clone() for n, w in start.items()}
     for proximal in (0.0, 0.5):
         held = {"toward": anchor, "proximal": proximal}
-        work = batches(name, weighted=weighted)
+        work = batches(name)
         close(*(e.fit(start, work, **held) for e in (engine_for(model), AutogradEngine(model))))
     assert all(torch.equal(w, before[n]) for n, w in start.items())
 

@@ -107,12 +107,6 @@ def test_a_loss_that_is_not_one_number_is_refused(loss, words, engine):
         learner.fit(learner.initial, points(), loss=loss)
 
 
-def test_weights_of_examples_belong_into_the_own_loss():
-    learner = learners()["compiled"]
-    with pytest.raises(ConfigError, match="either loss or weight"):
-        learner.fit(learner.initial, points(), loss=smoothed, weight=np.ones(40, np.float32))
-
-
 @pytest.mark.parametrize("engine", ["compiled", "autograd"])
 @pytest.mark.parametrize("own", [None, smoothed])
 def test_the_training_loss_is_the_mean_over_all_steps(own, engine):
@@ -131,14 +125,14 @@ def test_the_training_loss_is_the_mean_over_all_steps(own, engine):
 def test_the_training_loss_of_scores_weights_and_gradients_is_counted(engine):
     learner = learners(learning_rate=1e-12, score_rate=1e-12)[engine]
     examples, ranking = points(), learner.supernet.ranking
-    scores, weighted, exact = (replace(learner, meter=Meter()) for _ in range(3))
+    scores, weights, exact = (replace(learner, meter=Meter()) for _ in range(3))
     scores.fit_scores(ranking, examples)
-    weighted.fit(learner.initial, examples, weight=np.full(40, 3, np.float32))
+    weights.fit(learner.initial, examples)
     exact.gradient(learner.initial, examples)
     masked = learner.supernet.subnetwork(mask_layers(ranking, learner.model.keep))
     dense = learner.loss(learner.initial, examples)
-    expected = [learner.loss(masked, examples), 3 * dense, dense]
-    counted = [used.meter.losses.mean for used in (scores, weighted, exact)]
+    expected = [learner.loss(masked, examples), dense, dense]
+    counted = [used.meter.losses.mean for used in (scores, weights, exact)]
     assert counted == pytest.approx(expected, rel=1e-4)
 
 

@@ -117,10 +117,11 @@ def pass_on(stage: Any, after: Any, batch: int) -> None:
 
 
 @compiled
-def loss_gradient(stage: Any, labels: Int64, weights: Float32) -> float:
-    """Write the gradient of the weighted mean cross-entropy at the logits; return the mean."""
+def loss_gradient(stage: Any, labels: Int64) -> float:
+    """Write the gradient of the mean cross-entropy at the logits; return the mean."""
     y, delta, outputs, pitch = floats(stage.y), floats(stage.delta), stage.outputs, stage.pitch
     batch = labels.size
+    weight = 1.0 / batch
     mean = 0.0
     for b in range(batch):
         logits = y[b * pitch : b * pitch + outputs]
@@ -128,7 +129,6 @@ def loss_gradient(stage: Any, labels: Int64, weights: Float32) -> float:
         total = 0.0
         for o in range(outputs):
             total += np.exp(np.float64(logits[o] - largest))
-        weight = np.float64(weights[b]) / batch
         mean += weight * (np.log(total) - np.float64(logits[labels[b]] - largest))
         for o in range(outputs):
             probability = np.exp(np.float64(logits[o] - largest)) / total

@@ -104,14 +104,13 @@ def fit(
     limits: Any,
     inputs: Float32,
     labels: Int64,
-    shares: Float32,
     ends: Int64,
     rates: Float32,
 ) -> NDArray[np.float64]:
     """Take one step on each batch; return their losses.
 
-    inputs: [examples, depth, height, width].  shares: the weight of each example.  ends: of the
-    batches.  rates: of each batch, in the order of `Rates`.
+    inputs: [examples, depth, height, width].  ends: of the batches.  rates: of each batch, in the
+    order of `Rates`.
     """
     losses = np.empty(ends.size, np.float64)
     last = stages[stages.size - 1]
@@ -119,7 +118,7 @@ def fit(
     for step in range(ends.size):
         stop = ends[step]
         outputs(stages, inputs[start:stop])
-        losses[step] = linear.loss_gradient(last, labels[start:stop], shares[start:stop])
+        losses[step] = linear.loss_gradient(last, labels[start:stop])
         now = Rates(rates[step, 0], rates[step, 1], rates[step, 2])
         backward(stages, limits, stop - start, now)
         start = stop

@@ -298,20 +298,17 @@ class Plan:
             edges = stage.edges(name)
             out[layer].reshape(edges.shape)[:] = edges
 
-    def fit(
-        self, x: Float32, y: Int64, ends: Int64, rates: Float32, shares: Float32 | None = None
-    ) -> NDArray[np.float64]:
+    def fit(self, x: Float32, y: Int64, ends: Int64, rates: Float32) -> NDArray[np.float64]:
         """Take one step on each batch of these examples; return the losses.
 
-        ends: of the batches.  rates: of each batch.  shares: the weight of each example.
+        ends: of the batches.  rates: of each batch.
         """
         self._require_room(int(np.diff(ends, prepend=0).max()))
         if not 0 <= y.min() <= y.max() < self.last.outputs:
             raise DataError(
                 f"labels must be 0 to {self.last.outputs - 1}, not {y.min()} to {y.max()}"
             )
-        weight = np.ones(len(y), np.float32) if shares is None else shares
-        return network.fit(*self.table, self._images(x), y, weight, ends, rates)
+        return network.fit(*self.table, self._images(x), y, ends, rates)
 
     def outputs(self, x: Float32) -> Float32:
         """Return the logits [examples, classes] of at most one batch."""

@@ -68,7 +68,6 @@ class Batch(NamedTuple):
     y: Tensor
     rates: NDArray[np.float64]  # of each step: learning rate, momentum, weight decay
     ends: NDArray[np.int64]  # of the examples of each step
-    weight: Tensor | None = None  # of each example; None: all the same
     noise: TorchStream | None = None  # what dropout draws from; None: the network draws nothing
     loss: Loss | None = None  # None: cross-entropy
     losses: Losses | None = None  # counts the loss of the step
@@ -88,7 +87,6 @@ class Schedule:
     batch_size: int
     momentum: float
     weight_decay: float
-    weight: NDArray[np.float32] | None = None
     noise: TorchStream | None = None
     loss: Loss | None = None
     losses: Losses | None = None
@@ -109,8 +107,7 @@ class Schedule:
             ends = np.cumsum([len(rows) for rows, _ in steps])
             rates = np.array([(rate, self.momentum, self.weight_decay) for _, rate in steps])
             x, y = self.examples.inputs(rows), self.examples.labels(rows)
-            weight = None if self.weight is None else torch.from_numpy(self.weight[rows])
-            yield Batch(x, y, rates, ends, weight, self.noise, self.loss, self.losses)
+            yield Batch(x, y, rates, ends, self.noise, self.loss, self.losses)
 
 
 class AutogradEngine:
@@ -186,11 +183,8 @@ class AutogradEngine:
         labels = batch.y.to(self.device)
         if batch.loss is not None:
             loss = custom_loss(batch.loss, outputs, labels)
-        elif batch.weight is None:
-            loss = cross_entropy(outputs, labels)
         else:
-            losses = cross_entropy(outputs, labels, reduction="none")
-            loss = (losses * batch.weight.to(self.device)).mean()
+            loss = cross_entropy(outputs, labels)
         if batch.losses is not None:
             batch.losses.add(loss, len(labels))
         return _gradients(loss, leaves)

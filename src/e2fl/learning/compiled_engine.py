@@ -222,8 +222,7 @@ def _step(plan: Plan, batch: Batch) -> None:
         plan.backward(torch.autograd.grad(loss, leaf)[0].numpy(), Rates(*rates[0]))
         losses = [loss]
     else:
-        shares = None if batch.weight is None else batch.weight.numpy()
-        losses = plan.fit(batch.x.numpy(), batch.y.numpy(), batch.ends, rates, shares)
+        losses = plan.fit(batch.x.numpy(), batch.y.numpy(), batch.ends, rates)
     if batch.losses is not None:
         for mean, examples in zip(losses, np.diff(batch.ends, prepend=0), strict=True):
             batch.losses.add(mean, int(examples))

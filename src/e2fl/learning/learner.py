@@ -14,7 +14,7 @@ from typing_extensions import Doc
 
 from e2fl.construct import Checked, Limits
 from e2fl.data.federated import Examples
-from e2fl.errors import ConfigError, DataError
+from e2fl.errors import DataError
 from e2fl.evaluation import Tally, total
 from e2fl.learning.autograd import AutogradEngine, Loss, Losses, Schedule, Slope
 from e2fl.learning.compiled_engine import engine_for
@@ -116,7 +116,6 @@ class Learner:
         toward: Params | None = None,
         proximal: float = 0.0,
         purpose: str = "batches",
-        weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
     ) -> Params:
         """Train dense weights by SGD from `params`, which are not changed, and return them.
@@ -125,14 +124,11 @@ class Learner:
         in Ditto.
         purpose: names the random stream of the batches; fits with different purposes see different
         orders.
-        weight: of each example in the mean loss.
         loss: called with the outputs of a batch [examples, classes] and its labels; returns what to
         minimise, one number; it must not draw random numbers. Default: the mean cross-entropy.
         Compiled loops are used with any loss.
         """
-        if loss is not None and weight is not None:
-            raise ConfigError("learner.fit takes either loss or weight, which can be in the loss")
-        batches = self.batches(examples, epochs=epochs, purpose=purpose, weight=weight, loss=loss)
+        batches = self.batches(examples, epochs=epochs, purpose=purpose, loss=loss)
         return self.engine.fit(params, batches, toward=toward, proximal=proximal)
 
     def batches(
@@ -142,7 +138,6 @@ class Learner:
         epochs: int | None = None,
         purpose: str = "batches",
         part: int = 0,
-        weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
         scores: bool = False,
     ) -> Schedule:
@@ -161,7 +156,7 @@ class Learner:
         rates = [settings.rate(self.round_number, n, epochs, scores=scores) for n in range(epochs)]
         orders = [(rng.permutation(len(examples)), rate) for rate in rates]
         constant = (settings.batch_size, settings.momentum, settings.weight_decay)
-        return Schedule(examples, orders, *constant, weight, noise, loss, self.meter.losses)
+        return Schedule(examples, orders, *constant, noise, loss, self.meter.losses)
 
     def gradient(self, params: Params, examples: Examples) -> Params:
         """Return the gradient of the mean loss over all examples."""
