@@ -8,6 +8,7 @@ import pytest
 from paper.pages import Facts
 
 ROOT = Path(__file__).parents[2]
+README = "README.md"
 METHODS = "docs/methods.md"
 IMAGES = {"data.samples_per_client": 60}
 SEATS = {"participation.name": "by_group"}
@@ -26,8 +27,13 @@ def quotes(facts):
     value, interval = facts.value, facts.interval
     steady, dense = (interval("demo", name, WORST, 60) for name in ("e2fl_steady", "fedavg"))
     yield METHODS, f"worst group has {steady} % with `e2fl_steady` and {dense} % with FedAvg"
+    yield README, f"the worst group has {steady} % with `e2fl_steady`"
+    finetuned = interval("demo", "fedavg_finetuned", WORST, 60)
+    yield README, f"{finetuned} % with FedAvg fine-tuned before use"
+    yield README, f"and {dense} % with FedAvg"
     stratified = interval("demo", "fedavg_by_group", WORST, 60)
     yield METHODS, f"FedAvg with stratified sampling has {stratified} %"
+    yield README, f"(`fedavg_by_group`) has {stratified} %"
     wide = interval("table1", "e2fl_steady", WORST, 100, IMAGES)
     paper = interval("table1", "e2fl", WORST, 100, IMAGES)
     yield METHODS, f"the worst group has {wide} % after 100 rounds"
@@ -53,8 +59,21 @@ def quotes(facts):
         yield "docs/ballots.md", f"| {pair[0]} | {pair[1]} |"
 
 
-@pytest.mark.parametrize("page", [METHODS, "docs/groups.md", "docs/ballots.md"])
+@pytest.mark.parametrize("page", [README, METHODS, "docs/groups.md", "docs/ballots.md"])
 def test_a_page_quotes_the_ledger(page, ledger_frame):
     text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
     for quoted_in, quote in quotes(Facts(ledger_frame)):
         assert quoted_in != page or quote in text, quote
+
+
+def test_the_table_of_the_readme_has_the_digits_of_the_ledger(ledger_frame):
+    facts = Facts(ledger_frame)
+    rows = re.findall(r"^\| (\w.*) \| [\d.]+ \|$", (ROOT / README).read_text(), flags=re.M)
+    assert len(rows) == 6
+    for row in rows:
+        label, *cells = row.split(" | ")
+        method = label.lower().replace("-", "").replace(" ", "_")
+        numbers = [
+            facts.number("demo", method, path, 20, seed=0) for path in (WORST, MEAN, CLIENTS)
+        ]
+        assert cells == [f"{number:.2f}" for number in numbers], method
