@@ -1,5 +1,6 @@
 """The examples in the documentation run as they stand."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import e2fl
 from e2fl.cli import main
 from e2fl.rankings.votes import VOTES
+from e2fl.runs.records import numbers_of
 from e2fl.testing.toy import Toy
 from tests.docs.pages import ROOT, blocks, defined_in, read
 
@@ -58,6 +60,19 @@ def test_a_grouping_finds_groups(toy, monkeypatch):
     algorithm = {"name": "e2fl", "clients_per_round": 8, "grouping": {"name": "mine", "groups": 2}}
     run = e2fl.run(toy, data=Toy(styles=True), algorithm=algorithm, rounds=8)
     assert run.summary["inference"]["matched"] is not None
+
+
+def test_a_line_of_the_history_has_the_keys_that_are_shown(toy):
+    algorithm = {"name": "e2fl", "clients_per_round": 8}
+    algorithm["grouping"] = {"name": "lowest_loss", "groups": 2}
+    run = e2fl.run(toy, data=Toy(styles=True), algorithm=algorithm, rounds=1)
+    (line,) = (json.loads(block) for block in blocks("docs/running.md", "json"))
+    assert len(numbers_of(line)) > 15
+    assert set(numbers_of(line)) <= {"round", *run.history}
+    listed = read("docs/running.md").split("`summary.json` has")[1].split(", `unseen`")[0]
+    named = set(re.findall(r"`(\w+)`", listed)) - {"declared", "found"}
+    assert len(named) == 13
+    assert named <= set(run.summary)
 
 
 def test_a_vote_rule_elects(toy, monkeypatch):
