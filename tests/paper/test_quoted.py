@@ -11,8 +11,6 @@ ROOT = Path(__file__).parents[2]
 README = "README.md"
 METHODS = "docs/methods.md"
 IMAGES = {"data.samples_per_client": 60}
-SEATS = {"participation.name": "by_group"}
-KNOWN = {"participation.name": "by_group", "algorithm.oracle_groups": True}
 MEAN, WORST, CLIENTS = "group/mean", "group/worst10", "clients/mean"
 
 
@@ -38,15 +36,6 @@ def quotes(facts):
     paper = interval("table1", "e2fl", WORST, 100, IMAGES)
     yield METHODS, f"the worst group has {wide} % after 100 rounds"
     yield METHODS, f"the paper's setting gives it {paper} %"
-    known = value("demo", "ifca", CLIENTS, 60, KNOWN)
-    own = sum(facts.number("demo", "e2fl_steady", CLIENTS, 60, seed=seed) for seed in range(3)) / 3
-    yield METHODS, f"better on all three seeds ({known} against {own:.1f} %"
-    yield METHODS, f"worst group worse ({value('demo', 'ifca', WORST, 60, KNOWN)} against"
-    pair = [value("demo", "e2fl", path, 60, SEATS) for path in (MEAN, WORST)]
-    yield METHODS, f"a mean of {pair[0]} and a worst group of {pair[1]} %"
-    methods = ("e2fl", "e2fl_steady", "fedavg")
-    states = [value("acs_income", method, WORST, 30) for method in methods]
-    yield METHODS, f"(worst states {states[0]}, {states[1]} and {states[2]} %)"
     matched = [
         value("inference", "lowest_loss", "inference/matched", n, IMAGES, digits=0)
         for n in (30, 60)
