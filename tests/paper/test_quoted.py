@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 README = "README.md"
 METHODS = "docs/methods.md"
 IMAGES = {"data.samples_per_client": 60}
+NARROW = {"model.name": "lenet_small"}
 MEAN, WORST, CLIENTS = "group/mean", "group/worst10", "clients/mean"
 
 
@@ -42,6 +43,17 @@ def quotes(facts):
     ]
     yield "docs/groups.md", f"{matched[0]} % of the clients after 30 rounds"
     yield "docs/groups.md", f"loses some again: {matched[1]} % after 60 rounds"
+    few = IMAGES | {"data.clients": 300, "data.test_images": 500, "model.name": "lenet_small"}
+    for name in ("groups_hidden", "groups_hidden_weights"):
+        row = [value("demo", name, path, 60) for path in (WORST, CLIENTS)]
+        row += [value("table1", name, path, 100, few) for path in (WORST, CLIENTS)]
+        yield "docs/groups.md", f"| `{name}` | {' | '.join(row)} |"
+    ranked, tuned = (
+        [value("femnist", name, CLIENTS, 100, overrides) for overrides in ({}, NARROW)]
+        for name in ("ranked_weights", "fedavg_tuned")
+    )
+    yield "docs/groups.md", f"{ranked[0]} against {tuned[0]} % over clients on the paper's network"
+    yield "docs/groups.md", f"{ranked[1]} against {tuned[1]} on a narrow one"
     for where, overrides in (("demo", moves(12, 8)), ("table1", moves(20, 96) | IMAGES)):
         at = 60 if where == "demo" else 100
         pair = [value(where, "e2fl_steady", path, at, overrides) for path in (MEAN, WORST)]
