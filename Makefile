@@ -18,8 +18,10 @@ demo: .venv/ready-demo ## train six methods on bundled data, print the table, wr
 	  --algorithms local,fedavg,fedavg_by_group,fedavg_finetuned,e2fl,e2fl_steady
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
-test: .venv/ready-dev ## run the tests; those that take long are left to test-all
-	$(PYTEST) -m "not slow"
+# TESTS are the files or folders to test; default: all.
+TESTS ?=
+test: .venv/ready-dev ## run the tests, or some: TESTS=tests/rankings; slow ones are left to test-all
+	$(PYTEST) -m "not slow" $(TESTS)
 
 test-all: .venv/ready-all ## run all tests: browsers, Flower's processes, notebooks, the site, the soak
 	$(PYTEST)

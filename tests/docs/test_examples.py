@@ -1,5 +1,6 @@
 """The examples in the documentation run as they stand."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import e2fl
 from e2fl.cli import main
 from e2fl.rankings.votes import VOTES
+from e2fl.runs.records import numbers_of
 from e2fl.testing.toy import Toy
 from tests.docs.pages import ROOT, blocks, defined_in, read
 
@@ -56,8 +58,21 @@ def test_a_recurrent_model_can_be_trained(toy, monkeypatch):
 def test_a_grouping_finds_groups(toy, monkeypatch):
     monkeypatch.setitem(e2fl.GROUPINGS, "mine", defined_in(EXTENDING, "MostCorrect"))
     algorithm = {"name": "e2fl", "clients_per_round": 8, "grouping": {"name": "mine", "groups": 2}}
-    run = e2fl.run(toy, data=Toy(styles=True), algorithm=algorithm, rounds=8)
-    assert run.summary["inference"]["matched"] is not None
+    run = e2fl.run(toy, data=Toy(), algorithm=algorithm, rounds=8)
+    assert run.summary["inference"]["matched"] == 100
+
+
+def test_a_line_of_the_history_has_the_keys_that_are_shown(toy):
+    algorithm = {"name": "e2fl", "clients_per_round": 8}
+    algorithm["grouping"] = {"name": "lowest_loss", "groups": 2}
+    run = e2fl.run(toy, data=Toy(styles=True), algorithm=algorithm, rounds=1)
+    (line,) = (json.loads(block) for block in blocks("docs/running.md", "json"))
+    assert len(numbers_of(line)) > 15
+    assert set(numbers_of(line)) <= {"round", *run.history}
+    listed = read("docs/running.md").split("`summary.json` has")[1].split(", `unseen`")[0]
+    named = set(re.findall(r"`(\w+)`", listed)) - {"declared", "found"}
+    assert len(named) == 13
+    assert named <= set(run.summary)
 
 
 def test_a_vote_rule_elects(toy, monkeypatch):
@@ -89,9 +104,17 @@ def test_a_ballot_comes_back():
     assert len(space["raw"]) < 12544
 
 
-def test_the_functions_of_metrics_can_be_called():
+def test_the_functions_of_metrics_give_what_is_worked_by_hand():
+    space = {"__name__": "mine"}
     for code in blocks("docs/metrics.md", "python"):
-        exec(compile(code, "docs/metrics.md", "exec"), {"__name__": "mine"})
+        exec(compile(code, "docs/metrics.md", "exec"), space)
+    # Of the positives, 1 of 2 and 2 of 2 are predicted; of all, 1 of 3 and 3 of 3.
+    differences = space["metrics"].signed_differences(
+        space["y_true"], space["y_pred"], sensitive_features=space["sex"]
+    )
+    assert differences["eod"] == -1 / 2
+    assert differences["spd"] == pytest.approx(-2 / 3)
+    assert space["auc"](np.array([0, 1]), np.array([[1.0, 0.0], [0.0, 1.0]])) == 1
 
 
 def _output(script):
@@ -123,10 +146,9 @@ def test_the_examples_of_own_data(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["index.md", "running.md"])
-def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
+def test_the_python_of_running_runs_from_top_to_bottom(tmp_path):
     paths = []
-    for position, block in enumerate(blocks(f"docs/{page}", "python")):
+    for position, block in enumerate(blocks("docs/running.md", "python")):
         paths.append(f"block{position}.py")
         (tmp_path / paths[-1]).write_text(block, encoding="utf-8")
     # Each is a script of its own.
@@ -135,7 +157,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     done = subprocess.run(
         command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{page}:\n{done.stderr}"
+    assert done.returncode == 0, done.stderr
 
 
 TINY = (

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-import e2fl
+import e2fl.errors
 from e2fl.cli import build_parser
 from e2fl_audit.command import add_arguments
 from tests.docs.pages import DOCS, GENERATED, ROOT, blocks, read
@@ -49,6 +49,13 @@ def test_the_files_that_the_architecture_names_exist():
     ]
     assert len(paths) > 40
     assert not missing
+
+
+def test_every_public_name_is_on_the_page_of_the_api():
+    page = read("docs/api.md")
+    shown = {*re.findall(r"^::: [\w.]+\.(\w+)$", page, re.M), *re.findall(r"`e2fl\.(\w+)`", page)}
+    shown |= {name for name in vars(e2fl.errors) if "::: e2fl.errors\n" in page}
+    assert set(e2fl.__all__) <= shown
 
 
 def _commands():

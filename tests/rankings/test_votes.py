@@ -1,4 +1,4 @@
-"""Votes: the worked example, the laws of Borda, weights, and another rule in its place."""
+"""Votes: what every rule promises, the worked example, the laws of Borda, and another rule."""
 
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -12,6 +12,7 @@ from e2fl.attacks import BoundarySwap, Collusion
 from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import invert, mask_of
 from e2fl.rankings.votes import (
+    VOTES,
     Borda,
     BordaCount,
     TrimmedBorda,
@@ -52,6 +53,18 @@ def ballots(most=30):
         return st.lists(ranks, min_size=2, max_size=7)
 
     return st.integers(1, most).flatmap(votes)
+
+
+@pytest.mark.parametrize("name", VOTES)
+@given(cast=ballots(), weight=st.integers(1, 9))
+def test_every_rule_elects_the_same_permutation_whoever_votes_first(name, cast, weight):
+    rule = VOTES[name]()
+    weighted = [(cast[0], weight), *((rank, 1) for rank in cast[1:])]
+    winner = rule.elect(weighted)
+    assert winner.dtype == np.int32
+    assert sorted(winner) == list(range(len(cast[0])))
+    assert (rule.elect(weighted[::-1]) == winner).all()
+    assert (rule.elect([(cast[0], 2), (cast[0], 7)]) == cast[0]).all()
 
 
 def test_sums_far_beyond_32_bits_are_sorted_exactly():
