@@ -19,7 +19,7 @@ from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.models import Params
 from e2fl.randomness import stream
-from e2fl.rankings.messages import Invitation
+from e2fl.rankings.messages import ExactInvitation
 from e2fl.rankings.order import Ranking, Ranks, dropped, footrule, invert, mask_layers
 from e2fl.rankings.votes import elect
 
@@ -30,7 +30,7 @@ class Collusion:
 
     replies: Mapping[ClientId, Any]  # what each would honestly reply
     origins: Mapping[ClientId, Params]  # the weights that an update is measured from; {}: zero
-    invitation: Invitation | None  # what was sent to one of them, if they train rankings
+    invitation: ExactInvitation | None  # what was sent to one of them, if they train rankings
     share: float  # of the global vote that these clients hold
     keep: float
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from e2fl.data.federated import GroupId
 
 NO_GROUP: GroupId = -1
-ABSURD_LOSS = 1e6  # per example; guessing among a million classes has a cross-entropy of 14
+DIVERGED_LOSS = 1e6  # per example; guessing among a million classes has a cross-entropy of 14
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tally:
     @property
     def diverged(self) -> bool:
         """Whether the loss is that of a diverged model: NaN, infinite, or absurdly large."""
-        return not self.loss <= ABSURD_LOSS * self.n
+        return not self.loss <= DIVERGED_LOSS * self.n
 
     @property
     def mean_loss(self) -> float:

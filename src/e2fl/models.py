@@ -217,7 +217,7 @@ class Model:
     def _draws_in(self, params: Params, examples: Tensor) -> bool:
         """Return whether a training pass over these examples draws random numbers."""
         # Entering a dispatch mode of torch imports its compiler, which takes two seconds.
-        if all(type(module) in QUIET for module in self.network.modules()):
+        if all(type(module) in DETERMINISTIC_LAYERS for module in self.network.modules()):
             return False
         with TorchStream(stream(0, "trial")) as trial:
             self.outputs(params, examples, training=True)
@@ -295,12 +295,12 @@ def _distinct(rising: Floats) -> Floats:
 
 
 # Layers that draw no random numbers and behave in training as they do in evaluation.
-_QUIET = (
+_DETERMINISTIC = (
     "Sequential Identity Flatten Linear Conv1d Conv2d Conv3d ReLU LeakyReLU GELU ELU SiLU Tanh "
     "Sigmoid MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool1d AdaptiveAvgPool2d "
     "LayerNorm GroupNorm Embedding"
 )
-QUIET = {getattr(nn, name) for name in _QUIET.split()}
+DETERMINISTIC_LAYERS = {getattr(nn, name) for name in _DETERMINISTIC.split()}
 
 
 def _require_trainable(network: nn.Module) -> None:

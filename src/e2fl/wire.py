@@ -35,6 +35,12 @@ class Message:
 
     # Set by a base class whose messages have several forms.
     forms: ClassVar[tuple[type["Message"], ...]] = ()
+    wire_name: ClassVar[str]  # identifies the message in the header
+
+    def __init_subclass__(cls, wire_name: str = "", **options: Any) -> None:
+        """wire_name: default: the name of the class."""
+        super().__init_subclass__(**options)
+        cls.wire_name = wire_name or cls.__name__
 
     def to_bytes(self, model: ModelSpec) -> bytes:
         """Return header and payload as bytes; `WireError` if a field cannot be sent."""
@@ -304,7 +310,7 @@ def _make_form(message: type[Any]) -> _Form:
     hints = get_type_hints(message)
     form: list[_Field] = []
     codes = ""  # of the numbers in the header
-    schema = message.__name__
+    schema = message.wire_name
     for field in fields(message):
         kind = hints[field.name]
         many = get_origin(kind) is tuple

@@ -130,7 +130,7 @@ def test_groups_that_are_not_there_are_not_stable(count):
     assert RankClustering(groups=count).cluster(ballots, count, seed=0).metadata["stability"] < 0.5
 
 
-@pytest.mark.parametrize(("limit", "value"), [("TREE", 60), ("EDGES", 700)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_TREE_CLIENTS", 60), ("MAX_TREE_EDGES", 700)])
 def test_a_tree_of_some_clients_or_edges_serves_all(limit, value, monkeypatch):
     monkeypatch.setattr(rank_clustering, limit, value)
     ballots, true = uneven_ballots([40, 60, 100])
@@ -185,13 +185,13 @@ LENET = ModelSpec(
     ],
 )
 def test_layers_are_called_by_their_short_names(layers, expected):
-    read = RankClustering(layers=layers).reads(LENET)
+    read = RankClustering(layers=layers).compared_layers(LENET)
     assert [layer.name for layer in read.layers] == [f"{name}.weight" for name in expected]
 
 
 def test_layers_and_clients_that_are_not_there_are_refused():
     with pytest.raises(ConfigError, match="no layer 'conv3'; it has conv1, conv2, fc1, or all"):
-        RankClustering(layers=("conv3",)).reads(LENET)
+        RankClustering(layers=("conv3",)).compared_layers(LENET)
     model = Model(mlp((4,), 3, hidden=(5,)))
     with pytest.raises(ConfigError, match="at most 3 clients"):
         RankClustering(groups=5).begin(model, Population(dict.fromkeys(range(3))), 0)

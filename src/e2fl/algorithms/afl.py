@@ -25,7 +25,7 @@ from e2fl.wire import Message, Weights
 
 
 @dataclass(frozen=True)
-class Slope(Message):
+class AFLReply(Message, wire_name="Slope"):
     """The gradient and the loss of the received model, over all examples."""
 
     gradient: Params
@@ -34,7 +34,7 @@ class Slope(Message):
 
 
 @dataclass(frozen=True)
-class Mixture(Shared):
+class AFLState(Shared):
     """The model, the mean of all models so far, and the share of each part of the mixture."""
 
     mean: Params
@@ -45,14 +45,14 @@ class Mixture(Shared):
 
 
 @dataclass(frozen=True)
-class AFL(GlobalModel[Mixture, Slope]):
+class AFL(GlobalModel[AFLState, AFLReply]):
     """AFL: one model for the worst possible mixture of clients, or of groups."""
 
     learning_rate: Annotated[float, Doc("of the weights"), Limits(above=0)] = 0.1
     mixture_rate: Annotated[float, Doc("of the shares in the mixture"), Limits(above=0)] = 0.1
     over: Annotated[Literal["clients", "groups"], Doc("what the mixture is made of")] = "clients"
 
-    def start(self, model: Model, population: Population, seed: int) -> Mixture:
+    def start(self, model: Model, population: Population, seed: int) -> AFLState:
         initial = model.initial_weights(seed)
         part_of = {client: part for part, client in enumerate(population.ids)}
         if self.over == "groups":
@@ -64,21 +64,21 @@ class AFL(GlobalModel[Mixture, Slope]):
             names = sorted(set(declared.values()))
             part_of = {client: names.index(declared[client]) for client in population.ids}
         parts = max(part_of.values()) + 1
-        return Mixture(initial, initial, 0, part_of, (1 / parts,) * parts)
+        return AFLState(initial, initial, 0, part_of, (1 / parts,) * parts)
 
     def ask(
-        self, state: Mixture, population: Population, round_number: int, last: int, draw: Draw
+        self, state: AFLState, population: Population, round_number: int, last: int, draw: Draw
     ) -> Ask:
         return Ask(population.ids)
 
-    def train(self, message: Weights, client: Client, learner: Learner) -> Slope:
+    def train(self, message: Weights, client: Client, learner: Learner) -> AFLReply:
         gradient = learner.gradient(message.params, client.train)
-        return Slope(gradient, learner.loss(message.params, client.train), len(client.train))
+        return AFLReply(gradient, learner.loss(message.params, client.train), len(client.train))
 
-    def origin(self, sent: Weights, reply: Slope) -> Params:
+    def origin(self, sent: Weights, reply: AFLReply) -> Params:
         return {}
 
-    def aggregate(self, state: Mixture, replies: Mapping[ClientId, Slope]) -> Mixture:
+    def aggregate(self, state: AFLState, replies: Mapping[ClientId, AFLReply]) -> AFLState:
         slopes, part = list(replies.values()), [state.part_of[client] for client in replies]
         examples, lost = np.array([(reply.examples, reply.loss) for reply in slopes]).T
         shares = np.asarray(state.shares)
@@ -100,10 +100,10 @@ class AFL(GlobalModel[Mixture, Slope]):
             return replace(state, skipped=state.skipped + 1)
         return replace(state, params=params, mean=mean, rounds=done, shares=tuple(shares.tolist()))
 
-    def serve(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+    def serve(self, state: AFLState, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return dict.fromkeys(clients, Weights(state.mean))
 
-    def describe(self, state: Mixture) -> Description:
+    def describe(self, state: AFLState) -> Description:
         return Description(
             models=lambda: {"global": state.mean, "last": state.params},
             metadata={

@@ -304,7 +304,7 @@ class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
 
 
 @dataclass(frozen=True)
-class Graded(Message):
+class ModelAndLoss(Message, wire_name="Graded"):
     """A trained model, and the loss of the model that training started from."""
 
     params: Params
@@ -312,12 +312,12 @@ class Graded(Message):
 
 
 @dataclass(frozen=True)
-class GradedModel(GlobalModel[ModelState, Graded]):
+class GlobalModelWithLoss(GlobalModel[ModelState, ModelAndLoss]):
     """A base for algorithms in which clients report the loss of the model they were sent."""
 
-    def train(self, message: Weights, client: Client, learner: Learner) -> Graded:
+    def train(self, message: Weights, client: Client, learner: Learner) -> ModelAndLoss:
         loss = learner.loss(message.params, client.train)
-        return Graded(learner.fit(message.params, client.train), loss)
+        return ModelAndLoss(learner.fit(message.params, client.train), loss)
 
 
 def average(models: Sequence[Params], weights: Sequence[float] | None = None) -> Params:

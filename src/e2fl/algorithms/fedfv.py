@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import (
-    Graded,
-    GradedModel,
+    GlobalModelWithLoss,
+    ModelAndLoss,
     Shared,
     Vector,
     dot,
@@ -35,14 +35,14 @@ from e2fl.data.federated import ClientId
 
 
 @dataclass(frozen=True)
-class Remembered(Shared):
+class FedFVState(Shared):
     """One model for all clients, and the updates of the last rounds, oldest first."""
 
     recent: tuple[dict[ClientId, NDArray[np.float32]], ...] = ()
 
 
 @dataclass(frozen=True)
-class FedFV(GradedModel[Remembered]):
+class FedFV(GlobalModelWithLoss[FedFVState]):
     """FedFV: conflicts between the clients' updates are removed before they are averaged."""
 
     weighs_losses = False  # they decide an order
@@ -56,7 +56,7 @@ class FedFV(GradedModel[Remembered]):
         int, Doc("rounds that updates of absent clients are remembered for"), Limits(least=0)
     ] = 1
 
-    def aggregate(self, state: Remembered, replies: Mapping[ClientId, Graded]) -> Remembered:
+    def aggregate(self, state: FedFVState, replies: Mapping[ClientId, ModelAndLoss]) -> FedFVState:
         start = flat(state.params)
         graded = {client: (reply.loss, client) for client, reply in replies.items()}
         order = sorted(graded, key=graded.__getitem__)
@@ -79,7 +79,7 @@ class FedFV(GradedModel[Remembered]):
         if (size := norm(moved)) > 0:
             moved *= norm(mean(list(updates.values()))) / size
         recent.append({client: update.astype(np.float32) for client, update in updates.items()})
-        return Remembered(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
+        return FedFVState(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
 
 
 def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:

@@ -18,7 +18,7 @@ from e2fl.wire import Message
 
 
 @dataclass(frozen=True)
-class Border:
+class OutputChecks:
     """What an algorithm returns is checked here.
 
     A mistake in the user's own algorithm ends in an error that names the method and says what it

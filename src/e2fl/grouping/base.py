@@ -17,10 +17,10 @@ from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning import Learner
 from e2fl.models import Model
-from e2fl.rankings.messages import Ballots
+from e2fl.rankings.messages import ExactBallots
 from e2fl.rankings.order import Mask, Ranking
 
-Replies = Mapping[ClientId, Ballots]
+Replies = Mapping[ClientId, ExactBallots]
 BallotsByGroup = dict[GroupId, list[Ranking]]  # only groups with ballots
 ExamplesByGroup = list[tuple[GroupId, Examples]]
 
@@ -55,7 +55,7 @@ class Grouping(Checked, ABC):
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         """Return the membership before the first round."""
 
-    def acting(self, membership: Membership) -> "Grouping":
+    def current(self, membership: Membership) -> "Grouping":
         """Return the grouping whose server half acts in the coming round."""
         return self
 
@@ -63,11 +63,11 @@ class Grouping(Checked, ABC):
         """Return the layers of the ballots that a preparation asks of all clients; None: none."""
         return None
 
-    def compared(self, membership: Membership) -> tuple[GroupId, ...]:
+    def candidate_groups(self, membership: Membership) -> tuple[GroupId, ...]:
         """Return the groups whose models are sent to clients that train, to find their own."""
         return ()
 
-    def is_late(self, membership: Membership, client: ClientId) -> bool:
+    def missed_clustering(self, membership: Membership, client: ClientId) -> bool:
         """Return whether a client missed the clustering.
 
         It then trains from `membership.origin`, as the others did, and its ballot only places it.
@@ -97,7 +97,7 @@ class Grouping(Checked, ABC):
             raise WireError(f"a reply votes in group {group}; its client is in group {own}")
 
     def ballots(
-        self, membership: Membership, client: ClientId, reply: Ballots
+        self, membership: Membership, client: ClientId, reply: ExactBallots
     ) -> Iterable[tuple[GroupId, Ranking]]:
         """Return the ballots of a client, each with the group that it counts in."""
         own = membership.assignments.get(client) if len(reply.groups) == 1 else None
@@ -111,7 +111,7 @@ class Grouping(Checked, ABC):
                 by_group.setdefault(group, []).append(ranking)
         return membership, dict(sorted(by_group.items()))
 
-    def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
+    def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         """Return the groups whose subnetworks a client is sent: its own, or all if unknown."""
         own = membership.assignments.get(client)
         return tuple(range(membership.groups)) if own is None else (own,)

@@ -85,12 +85,12 @@ class InferredGroups(Grouping):
             return replace(membership, assignments=placed)
         return membership
 
-    def acting(self, membership: Membership) -> Grouping:
+    def current(self, membership: Membership) -> Grouping:
         if membership.rounds < self.clustered:
             return RankClustering(groups=self.groups)
         return DrawnGroups() if membership.rounds < self.forced else self
 
-    def compared(self, membership: Membership) -> tuple[GroupId, ...]:
+    def candidate_groups(self, membership: Membership) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
@@ -101,7 +101,7 @@ class InferredGroups(Grouping):
         known = membership.assignments | chosen
         return super().sort(replace(membership, assignments=known), replies)
 
-    def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
+    def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
     def examples_by_group(

@@ -22,17 +22,17 @@ from numpy.typing import NDArray
 
 from e2fl.randomness import stream
 
-STEPS = 20  # of K-means, at most
+MAX_STEPS = 20  # of K-means, at most
 PIECES = 3  # clusters per group before merging
 CLOUDS = 5  # reference clouds drawn, for the mean of their blur
-SAMPLED = 400  # clients that blur is computed over, at most
+MAX_SAMPLED = 400  # clients that blur is computed over, at most
 
 
 class Separation:
     """The blur of groups, and that of reference clouds, over clients drawn uniformly."""
 
     def __init__(self, distances: NDArray[np.float64], seed: int):
-        self.sampled = np.sort(stream(seed, "judges").permutation(len(distances))[:SAMPLED])
+        self.sampled = np.sort(stream(seed, "judges").permutation(len(distances))[:MAX_SAMPLED])
         self.distances = distances[np.ix_(self.sampled, self.sampled)]
         draws = (stream(seed, "cloud", number) for number in range(CLOUDS))
         self.clouds = [cloud(self.distances, rng) for rng in draws if len(self.sampled) > 1]
@@ -107,7 +107,7 @@ def cloud(distances: NDArray[np.float64], rng: np.random.Generator) -> NDArray[n
 def pieces(distances: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Return the piece of every client, as rank clustering would cut them: a tree, then K-means."""
     assigned = divide(distances, count)
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         member = np.eye(count)[assigned]
         sizes = member.sum(axis=0)
         if not sizes.all():

@@ -28,9 +28,9 @@ Better = Literal["more", "less", "zero", ""]
 Function = Callable[[NDArray[np.int64], NDArray[np.float64]], float]
 NAME = "/NAME"  # in a path, the name of a group
 LEVELS = {"group": "groups", "clients": "clients"}  # what spreads are over
-DESCRIBED = "e2fl_measure"  # the attribute of a function that holds its title, unit and so on
+DESCRIPTION = "e2fl_measure"  # the attribute of a function that holds its title, unit and so on
 # What is recorded of an own measure: its lowest tenth may be the best one.
-OWN = {"mean": mean, "low10": worst10, "high10": best10, "variance": variance}
+OWN_SPREADS = {"mean": mean, "low10": worst10, "high10": best10, "variance": variance}
 
 
 class Definition(NamedTuple):
@@ -117,7 +117,7 @@ def own_measure(
 
     def described(function: Function) -> Function:
         shown = {"title": title, "unit": unit, "better": better, "digits": digits}
-        setattr(function, DESCRIBED, shown)
+        setattr(function, DESCRIPTION, shown)
         return function
 
     return described
@@ -139,7 +139,7 @@ class OwnMeasure:
     def described(self) -> Mapping[str, Any]:
         """Its title, unit, better and digits, as summary.json has them."""
         usual = {"title": self.name, "unit": "", "better": "more", "digits": 3}
-        described: Mapping[str, Any] = getattr(self.function, DESCRIBED, usual)
+        described: Mapping[str, Any] = getattr(self.function, DESCRIPTION, usual)
         return described
 
     def __call__(self, y_true: NDArray[np.int64], outputs: NDArray[np.float64]) -> float:
@@ -155,7 +155,7 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     """Return mean, tenths and variance of the finite values; None if there are none."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
-    return {name: metric(known) for name, metric in OWN.items()} if len(known) else None
+    return {name: metric(known) for name, metric in OWN_SPREADS.items()} if len(known) else None
 
 
 def own_measures(described: Mapping[str, Mapping[str, Any]]) -> list[Measure]:

@@ -27,10 +27,10 @@ from e2fl.report.table import METHOD, Column, Table, environment
 from e2fl.report.verdict import verdict
 from e2fl.version import __version__
 
-STATIC = 460  # pixels: width of a plot drawn before any script runs; it can be read on a phone
-SHOWN = 200  # rows of a table on the page; files have all
-LINKED = 200_000  # characters of a CSV to save from the page; a longer one is only exported
-SHARPNESS = 2.0  # pixels of a PNG for one on the page
+STATIC_WIDTH = 460  # pixels of a plot drawn before any script runs; it can be read on a phone
+MAX_SHOWN_ROWS = 200  # rows of a table on the page; files have all
+MAX_CSV_LINK = 200_000  # characters of a CSV to save from the page; longer ones are only exported
+PNG_SCALE = 2.0  # pixels of a PNG for one on the page
 
 
 def write_report(study: Study, out: Path, *, export_to: Path | None = None) -> None:
@@ -59,7 +59,7 @@ def page(study: Study, *, reload: int = 0) -> str:
         definitions=DEFINITIONS,
         still={} if reload else {plot.key: Markup(_still(plot)) for plot in drawn},
         link=_link,
-        shown=SHOWN,
+        shown=MAX_SHOWN_ROWS,
         reload=reload,
         version=__version__,
         policy=_policy(library, start),
@@ -79,7 +79,7 @@ def export(study: Study, folder: Path) -> None:
     for plot in (plot for part in parts for plot in part.plots):
         svg = vl_convert.vegalite_to_svg(plot.for_file())
         write_text(folder / f"{plot.key}.svg", svg)
-        (folder / f"{plot.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=SHARPNESS))
+        (folder / f"{plot.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
         (folder / f"{plot.key}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     for table in tables:
         table.write(folder, table.key)
@@ -125,7 +125,7 @@ def _policy(*scripts: str) -> str:
 
 def _still(plot: Plot) -> str:
     """Return the plot as SVG, for readers without scripts; ids of clips are unique on the page."""
-    svg = str(vl_convert.vegalite_to_svg(plot.for_page(STATIC)))
+    svg = str(vl_convert.vegalite_to_svg(plot.for_page(STATIC_WIDTH)))
     return svg.replace('id="clip', f'id="{plot.key}-clip').replace("(#clip", f"(#{plot.key}-clip")
 
 
@@ -133,7 +133,7 @@ def _link(table: Table) -> str:
     """Return the CSV of a table as a data URL; empty if the table is too long."""
     text = table.csv()
     data = base64.b64encode(text.encode()).decode()
-    return f"data:text/csv;base64,{data}" if len(text) <= LINKED else ""
+    return f"data:text/csv;base64,{data}" if len(text) <= MAX_CSV_LINK else ""
 
 
 def _legend(study: Study) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl.metrics import COLUMNS, MEASURES
-from e2fl.metrics.intervals import FEW
+from e2fl.metrics.intervals import MIN_CLIENTS
 from e2fl.report import charts
 from e2fl.report.charts import Plot, Row
 from e2fl.report.study import Study, names_in
@@ -28,12 +28,12 @@ from e2fl.report.table import (
     words,
 )
 
-LOWEST = 10  # clients in the table of the lowest
+LOWEST_CLIENTS = 10  # clients in the table of the lowest
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 OF_GROUPS = ("groups/NAME/accuracy", "groups/NAME/gain", "groups/NAME/loss")
 ASKED = "participation/NAME/asked_per_client"
 SENT = "bytes/total"
-TICKS = 8  # at most, of rounds
+MAX_TICKS = 8  # at most, of rounds
 LOSSES = {
     "worst": "worst group",
     "inside": "attacked groups",
@@ -133,7 +133,7 @@ def group_dots(study: Study) -> Plot:
         group="found group" if study.groups_found else "group",
         intervals=study.interval_label,
         subject=study.subject.label,
-        no_line=words("groups", "no_line", few=FEW) if len(study.seeds) == 1 else "",
+        no_line=words("groups", "no_line", few=MIN_CLIENTS) if len(study.seeds) == 1 else "",
     )
 
 
@@ -246,7 +246,7 @@ def lowest_table(study: Study) -> Table:
     wide = every.pivot(index=["seed", "client"], columns="method", values="accuracy").reset_index()
     known = subject.clients[["seed", "client", "group", "n"]].astype({"n": int})
     lowest = known.merge(wide, on=["seed", "client"], suffixes=("", " "))
-    lowest = lowest.sort_values([subject.label, "seed", "client"], kind="stable")[:LOWEST]
+    lowest = lowest.sort_values([subject.label, "seed", "client"], kind="stable")[:LOWEST_CLIENTS]
     columns = [Column("client", "client")]
     columns += [Column("seed", "seed", 0)] if len(study.seeds) > 1 else []
     columns += [Column("group", "group")] if study.group_names else []
@@ -286,7 +286,7 @@ def curves(study: Study) -> Section | None:
     drawn = pd.concat([drawn[~once], *ends])
     total = f"{sent.head}, clients and rounds so far, up and down"
     rounds = [int(number) for number in sorted(drawn["round"].unique())]
-    ticks = alt.Axis(values=rounds[:: math.ceil(len(rounds) / TICKS)])
+    ticks = alt.Axis(values=rounds[:: math.ceil(len(rounds) / MAX_TICKS)])
     axes = {
         "round": charts.quantity(alt.X, "round", "round", nice=False).axis(ticks),
         "sent": charts.quantity(alt.X, "sent", total, nice=False, zero=True),

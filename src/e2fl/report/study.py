@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 # The parts of a summary that a line of history does not have.
 WHOLE_RUN = ("bytes", "bits", "budget", "inference", "loss", "participation", "seconds", "unseen")
-MANY = 100  # test rows: three clients hardly agree on so many by accident
-PARTS = ("seed", "client", "group", "n", "accuracy", "loss")
+MIN_SHARED_ROWS = 100  # test rows: three clients hardly agree on so many by accident
+CLIENT_COLUMNS = ("seed", "client", "group", "n", "accuracy", "loss")
 
 
 def frame(runs: Iterable[Run]) -> pd.DataFrame:
@@ -32,9 +32,9 @@ def _rows_of(run: Run) -> Iterator[Json]:
     for line in run.history:
         last = bool(run.summary) and line is run.history[-1]
         for view in ("", *line.get("views", {})):
-            part = _seen_through(line, view)
+            part = _with_view(line, view)
             if last:
-                whole = _seen_through(run.summary, view)
+                whole = _with_view(run.summary, view)
                 part |= {key: whole[key] for key in WHOLE_RUN if whole.get(key)}
             yield {
                 "method": view_label(run.label, view),
@@ -48,12 +48,12 @@ def _rows_of(run: Run) -> Iterator[Json]:
             }
 
 
-def _seen_through(record: Json, view: str) -> Json:
+def _with_view(record: Json, view: str) -> Json:
     """Return a line of history, or a summary, with the measures of one view in place of the own."""
     part = {key: value for key, value in record.items() if key not in ("views", "validation")}
     validation = record.get("validation")
     if validation is not None:
-        part["validation"] = _seen_through(validation, view)
+        part["validation"] = _with_view(validation, view)
     return part | record.get("views", {}).get(view, {}) if view else part
 
 
@@ -83,7 +83,7 @@ class Method:
 
     label: str
     rows: pd.DataFrame
-    parts: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(PARTS)))
+    parts: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(CLIENT_COLUMNS)))
     alone: bool = False  # every client trains on its own: nothing is sent
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
@@ -208,7 +208,7 @@ def _tests(rows: pd.DataFrame) -> Positions:
         return own.to_numpy()
     of_group = rows.groupby("group")["accuracy"]
     one = (of_group.transform("nunique") == 1) & (of_group.transform("size") > 2)
-    loss = rows["loss"].mask(rows["loss"].isna() & one & (rows["n"] >= MANY), 1.0)
+    loss = rows["loss"].mask(rows["loss"].isna() & one & (rows["n"] >= MIN_SHARED_ROWS), 1.0)
     same = [rows["group"], rows["n"], rows["accuracy"], loss]
     return own.groupby(same).transform("min").where(loss > 0, own).to_numpy(np.int64)
 

@@ -30,7 +30,7 @@ from e2fl.text import aligned, neutral
 Column = Measure  # a column of text, too, has a key, a title and a head
 PlusMinus = Literal["std", "ci", "none"]
 METHOD = Column("method", "method")
-BESIDE = ("", "_low", "_high", "/std", "/ci", "_chance")
+CELL_SUFFIXES = ("", "_low", "_high", "/std", "/ci", "_chance")
 DASH = "–"
 UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 TEX: dict[str, str | int | None] = {
@@ -102,7 +102,7 @@ class Table:
         self.note, self.bold = note, frozenset(bold)
         cells = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows), dtype=object)
         own = {column.key for column in columns}
-        keys = [f"{column.key}{suffix}" for column in columns for suffix in BESIDE]
+        keys = [f"{column.key}{suffix}" for column in columns for suffix in CELL_SUFFIXES]
         cells = cells.reindex(columns=[key for key in keys if key in own or key in cells])
         exact = cells.reset_index(drop=True).astype(object)
         exact = exact.where(exact.map(_known).astype(bool), None)

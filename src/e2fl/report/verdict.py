@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from e2fl.metrics import Interval
-from e2fl.metrics.intervals import FEW
+from e2fl.metrics.intervals import MIN_CLIENTS
 from e2fl.metrics.measures import LEVELS
 from e2fl.report.study import Method, Study
 from e2fl.report.table import all_by_chance, environment
 
-SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
+MIN_DIFFERENCE = 0.05  # percentage points: what rounds to 0.0 is not called a difference
 
 
 class KeyFigure(NamedTuple):
@@ -58,7 +58,7 @@ def verdict(study: Study) -> Verdict:
         together=sum(not method.alone for method in study.honest),
         worse=subject.mean("gain/worse_off"),
         alone_better=0.0 if above is None or len(study.honest) < 3 else -above.value,
-        small=SMALL,
+        small=MIN_DIFFERENCE,
         way=lambda value: "better" if value > 0 else "worse",
         **{word.__name__: word for word in (points, span, explained, worst_name)},
     )
@@ -105,8 +105,9 @@ def _judged(study: Study) -> str:
     alike = points(subject.chance[study.best] - subject.chance[worst])
     said = f" More than chance: clients that are served alike differ by about {alike}."
     lowest = {name for seed in subject.seeds for name in subject.lowest_groups(seed)}
-    fewest = min((subject.mean(f"groups/{name}/clients") or FEW for name in lowest), default=FEW)
-    if fewest >= FEW:
+    counts = (subject.mean(f"groups/{name}/clients") or MIN_CLIENTS for name in lowest)
+    fewest = min(counts, default=MIN_CLIENTS)
+    if fewest >= MIN_CLIENTS:
         return said
     return (
         f"{said} Too few clients ({fewest:.0f}) to judge whether this is the group or the client."
@@ -153,7 +154,7 @@ def explained(method: Method, key: str) -> str:
 def worst_name(method: Method) -> str:
     """Return the group that is worst most often, in brackets; empty if none is more than once."""
     lowest = [method.lowest_groups(seed) for seed in method.seeds]
-    apart = (method.mean("group/gap") or 0.0) >= SMALL
+    apart = (method.mean("group/gap") or 0.0) >= MIN_DIFFERENCE
     if not apart or any(len(names) != 1 for names in lowest):
         return ""
     name, times = Counter(names[0] for names in lowest).most_common(1)[0]
