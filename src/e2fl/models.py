@@ -26,6 +26,11 @@ from e2fl.torch_streams import TorchStream, torch_seeded
 Params = dict[str, Tensor]  # named tensors of a model
 
 
+def is_finite(params: Params) -> bool:
+    """Return whether all weights are finite."""
+    return all(bool(value.isfinite().all()) for value in params.values())
+
+
 def storable(tensor: Tensor) -> Tensor:
     """Return the tensor, copied if it is a view, because views cannot be written to a file."""
     own = tensor.detach().cpu().contiguous()

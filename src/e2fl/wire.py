@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e2fl.errors import WireError, with_article
-from e2fl.models import Layer, ModelSpec, Params, defect_of_layers
+from e2fl.models import Layer, ModelSpec, Params, defect_of_layers, is_finite
 from e2fl.rankings.order import Mask, Ranking, ranking_size, read_ranking, write_ranking
 
 MAGIC = b"E2FL"
@@ -120,13 +120,9 @@ class Message:
 
     def finite(self) -> bool:
         """Return whether all weights in this message are finite."""
-        for field in self._fields():
-            if field.item is _WEIGHTS:
-                value = getattr(self, field.name)
-                for params in value if field.many else (value,):
-                    if not all(bool(tensor.isfinite().all()) for tensor in params.values()):
-                        return False
-        return True
+        fields = [field for field in self._fields() if field.item is _WEIGHTS]
+        values = ((field.many, getattr(self, field.name)) for field in fields)
+        return all(all(map(is_finite, value if many else (value,))) for many, value in values)
 
     def _fields(self) -> "tuple[_Field, ...]":
         """Return the fields; none for a message that is encoded as another one."""

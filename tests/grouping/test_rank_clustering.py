@@ -10,7 +10,7 @@ from e2fl import metrics
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
-from e2fl.grouping import RankClustering, rank_clustering
+from e2fl.grouping import RankClustering, ballot_table, rank_clustering
 from e2fl.grouping.ballot_table import BallotTable, views_of
 from e2fl.grouping.rank_clustering import kmeans
 from e2fl.grouping.separation import divide
@@ -45,8 +45,8 @@ DISTANCES = [
 ]
 
 
-def table_of(ballots=BALLOTS, **settings):
-    return BallotTable(ballots, views_of(SPEC, 0, 0), **settings)
+def table_of(ballots=BALLOTS):
+    return BallotTable(ballots, views_of(SPEC, 0, 0))
 
 
 def kmeans_from(table, places, steps):
@@ -62,8 +62,9 @@ def recovered(clustering, true):
 
 
 @pytest.mark.parametrize("in_memory", [0, 10**6])
-def test_the_worked_example(in_memory):
-    table = table_of(in_memory=in_memory)
+def test_the_worked_example(in_memory, monkeypatch):
+    monkeypatch.setattr(ballot_table, "MAX_BYTES_IN_MEMORY", in_memory)
+    table = table_of()
     assert table.on_disk == (in_memory == 0)
     assert table.pairwise().tolist() == DISTANCES
     # The last start has a bad end: its cost rose from 36.
@@ -202,6 +203,7 @@ def test_memory_stays_bounded_however_many_ballots_there_are():
     code = """
 import resource, numpy as np
 from e2fl.data.federated import Lazy
+from e2fl.grouping import ballot_table
 from e2fl.grouping.ballot_table import BallotTable, views_of
 from e2fl.grouping.rank_clustering import kmeans
 from e2fl.models import Layer, ModelSpec
@@ -210,7 +212,8 @@ wide = views_of(ModelSpec((Layer("fc1", (250_000,)),)), 0, 0)
 few = BallotTable({0: ballots[0], 1: ballots[1]}, wide)
 kmeans(few, few.take([0, 1]), 2)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-table = BallotTable(ballots, wide, in_memory=0)
+ballot_table.MAX_BYTES_IN_MEMORY = 0
+table = BallotTable(ballots, wide)
 assert table.on_disk
 kmeans(table, table.take([0, 1, 2]), 2)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, Shared, is_finite
+from e2fl.algorithms.base import Description, GlobalModel, Shared
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
-from e2fl.models import Model, Params
+from e2fl.models import Model, Params, is_finite
 from e2fl.participation import Ask, Draw
 from e2fl.wire import Message, Weights
 

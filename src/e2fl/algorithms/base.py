@@ -14,14 +14,13 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_ori
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.construct import Checked, Limits
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner, diverged
-from e2fl.models import Model, Params
+from e2fl.models import Model, Params, is_finite
 from e2fl.participation import Ask, Draw, Participation, Uniform
 from e2fl.rankings.order import Mask, Ranking
 from e2fl.wire import Message, Weights
@@ -30,8 +29,6 @@ State = TypeVar("State")
 Down = TypeVar("Down", bound=Message)
 Up = TypeVar("Up", bound=Message)
 Served = TypeVar("Served", bound=Message)
-Vector = NDArray[np.float64]
-AnyVector = NDArray[np.float64] | NDArray[np.float32]
 
 # Fields of replies with numbers that clients claim: what an honest client sends, and the error.
 CLAIMS: dict[str, tuple[Callable[[float], bool], str]] = {
@@ -333,11 +330,6 @@ def average(models: Sequence[Params], weights: Sequence[float] | None = None) ->
     return mean
 
 
-def is_finite(params: Params) -> bool:
-    """Return whether all weights are finite."""
-    return all(bool(value.isfinite().all()) for value in params.values())
-
-
 def require_finite(params: Params) -> Params:
     """Return the weights, or raise `DataError`: a client must never store a diverged model."""
     if not is_finite(params):
@@ -349,41 +341,3 @@ def squared_norm(params: Params) -> float:
     """Return the squared Euclidean norm over all layers."""
     # By NumPy: torch splits a large sum among its threads, so the last bit depends on their number.
     return sum(float(np.square(value.double().numpy().ravel()).sum()) for value in params.values())
-
-
-# Updates of clients as flat vectors, for algorithms that compare their directions.
-
-
-def flat(params: Params) -> Vector:
-    """Return the weights of all layers as one vector."""
-    layers = [value.numpy().reshape(-1) for value in params.values()]
-    return np.concatenate(layers, dtype=np.float64)
-
-
-def step(params: Params, update: Vector) -> Params:
-    """Return the weights minus an update."""
-    ends = np.cumsum([value.numel() for value in params.values()])
-    parts = np.split(update, ends[:-1])
-    return {
-        name: (value.double() - torch.from_numpy(part).view(value.shape)).float()
-        for (name, value), part in zip(params.items(), parts, strict=True)
-    }
-
-
-def dot(one: AnyVector, other: AnyVector) -> float:
-    """Return the inner product, in an order of summation that no number of threads changes."""
-    return float(np.multiply(one, other, dtype=np.float64).sum())
-
-
-def norm(vector: Vector) -> float:
-    """Return the Euclidean norm."""
-    return float(np.sqrt(dot(vector, vector)))
-
-
-def mean(vectors: Sequence[AnyVector], weights: Sequence[float] | None = None) -> Vector:
-    """Return the weighted mean of vectors, summed in double precision in the order given."""
-    weights = [1] * len(vectors) if weights is None else weights
-    total = np.zeros(len(vectors[0]))
-    for weight, vector in zip(weights, vectors, strict=True):
-        total += weight / sum(weights) * vector
-    return total

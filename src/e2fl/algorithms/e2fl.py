@@ -253,9 +253,8 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
         )
 
     def serve(self, state: E2FLState, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
-        offers = {
-            client: self.grouping.served_groups(state.membership, client) for client in clients
-        }
+        membership, served_groups = state.membership, self.grouping.served_groups
+        groups_of = {client: served_groups(membership, client) for client in clients}
         latest, reading = state.groups | state.smooth_groups, self.read(state)
         global_ranking = state.smooth_global or state.global_ranking
 
@@ -264,8 +263,8 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
             voted = tuple(group for group in groups if group in state.groups)
             return reading.masks(global_ranking, rankings, voted)
 
-        messages = {groups: message(groups) for groups in set(offers.values())}
-        return {client: messages[groups] for client, groups in offers.items()}
+        messages = {groups: message(groups) for groups in set(groups_of.values())}
+        return {client: messages[groups] for client, groups in groups_of.items()}
 
     def describe(self, state: E2FLState) -> Description:
         def models() -> dict[str, AnyModel]:

@@ -16,22 +16,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import (
-    GlobalModelWithLoss,
-    ModelAndLoss,
-    Shared,
-    Vector,
-    dot,
-    flat,
-    mean,
-    norm,
-    step,
-)
+from e2fl.algorithms.base import GlobalModelWithLoss, ModelAndLoss, Shared
 from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
+from e2fl.models import Params
+
+Vector = NDArray[np.float64]
+AnyVector = NDArray[np.float64] | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -89,3 +84,41 @@ def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:
         if product < 0:
             update = update - product / dot(other, other) * other
     return update
+
+
+# Updates of clients as flat vectors; FedMGDA+ computes with them as well.
+
+
+def flat(params: Params) -> Vector:
+    """Return the weights of all layers as one vector."""
+    layers = [value.numpy().reshape(-1) for value in params.values()]
+    return np.concatenate(layers, dtype=np.float64)
+
+
+def step(params: Params, update: Vector) -> Params:
+    """Return the weights minus an update."""
+    ends = np.cumsum([value.numel() for value in params.values()])
+    parts = np.split(update, ends[:-1])
+    return {
+        name: (value.double() - torch.from_numpy(part).view(value.shape)).float()
+        for (name, value), part in zip(params.items(), parts, strict=True)
+    }
+
+
+def dot(one: AnyVector, other: AnyVector) -> float:
+    """Return the inner product, in an order of summation that no number of threads changes."""
+    return float(np.multiply(one, other, dtype=np.float64).sum())
+
+
+def norm(vector: Vector) -> float:
+    """Return the Euclidean norm."""
+    return float(np.sqrt(dot(vector, vector)))
+
+
+def mean(vectors: Sequence[AnyVector], weights: Sequence[float] | None = None) -> Vector:
+    """Return the weighted mean of vectors, summed in double precision in the order given."""
+    weights = [1] * len(vectors) if weights is None else weights
+    total = np.zeros(len(vectors[0]))
+    for weight, vector in zip(weights, vectors, strict=True):
+        total += weight / sum(weights) * vector
+    return total

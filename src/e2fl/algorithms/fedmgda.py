@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, Shared, dot, flat, mean, norm, step
+from e2fl.algorithms.base import GlobalModel, Shared
+from e2fl.algorithms.fedfv import dot, flat, mean, norm, step
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner

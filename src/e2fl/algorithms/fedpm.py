@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, is_finite
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.learning import Learner, diverged
-from e2fl.models import Model, Params
+from e2fl.models import Model, Params, is_finite
 from e2fl.randomness import stream
 from e2fl.rankings.order import Mask
 from e2fl.wire import Message, Weights

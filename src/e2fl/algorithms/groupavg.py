@@ -125,17 +125,16 @@ class GroupAvg(Dense[GroupAvgState, GroupAvgModels, GroupAvgReply, GroupAvgModel
     def serve(
         self, state: GroupAvgState, clients: Sequence[ClientId]
     ) -> Mapping[ClientId, GroupAvgModels]:
-        offers = {
-            client: self.grouping.served_groups(state.membership, client) for client in clients
-        }
+        membership, served_groups = state.membership, self.grouping.served_groups
+        groups_of = {client: served_groups(membership, client) for client in clients}
         served = state.groups | state.smooth
         messages = {
             groups: GroupAvgModels(
                 state.params, groups, tuple(served.get(group, state.params) for group in groups)
             )
-            for groups in set(offers.values())
+            for groups in set(groups_of.values())
         }
-        return {client: messages[groups] for client, groups in offers.items()}
+        return {client: messages[groups] for client, groups in groups_of.items()}
 
     def describe(self, state: GroupAvgState) -> Description:
         served = state.groups | state.smooth

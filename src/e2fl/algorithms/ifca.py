@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import ClientModels, Dense, Description, average, is_finite
+from e2fl.algorithms.base import ClientModels, Dense, Description, average
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping.base import require_count
 from e2fl.grouping.inferred import lowest_loss
 from e2fl.learning import Learner
-from e2fl.models import Model, ModelSpec, Params
+from e2fl.models import Model, ModelSpec, Params, is_finite
 from e2fl.wire import Message, weights_size
 
 

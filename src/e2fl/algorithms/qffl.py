@@ -12,11 +12,11 @@ from typing import Annotated
 import torch
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, Shared, is_finite, squared_norm
+from e2fl.algorithms.base import Description, GlobalModel, Shared, squared_norm
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
-from e2fl.models import Params
+from e2fl.models import Params, is_finite
 from e2fl.wire import Message, Weights
 
 TINY = 1e-10

@@ -86,19 +86,12 @@ class Rows:
 class BallotTable:
     """The rankings of many clients, restricted to the edges that clustering compares."""
 
-    def __init__(
-        self,
-        ballots: Mapping[ClientId, Ranking],
-        views: Sequence[LayerView],
-        *,
-        in_memory: int = MAX_BYTES_IN_MEMORY,
-    ):
+    def __init__(self, ballots: Mapping[ClientId, Ranking], views: Sequence[LayerView]):
         self.clients = tuple(sorted(ballots))
         self.views = tuple(views)
-        self.on_disk = 4 * len(self) * sum(view.width for view in views) > in_memory
-        self.rows = {
-            view.layer: Rows(len(self), view.width, on_disk=self.on_disk) for view in views
-        }
+        size = 4 * len(self) * sum(view.width for view in views)
+        self.on_disk = on_disk = size > MAX_BYTES_IN_MEMORY
+        self.rows = {view.layer: Rows(len(self), view.width, on_disk=on_disk) for view in views}
         self.pool = ThreadPoolExecutor(os.cpu_count() or 1)
         for position, client in enumerate(self.clients):
             ballot = ballots[client]  # read once: it may be decoded on access

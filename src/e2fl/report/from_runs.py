@@ -24,7 +24,7 @@ from e2fl.files import read_bytes
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.metrics.intervals import MIN_TEST_ROWS
 from e2fl.metrics.measures import own_measures
-from e2fl.report.study import CLIENT_COLUMNS, Json, Method, Study, frame, view_label, with_gains
+from e2fl.report.study import CLIENT_COLUMNS, Json, Method, Study, frame, view_label
 from e2fl.report.table import words
 from e2fl.runs.records import found_name, numbers_of
 from e2fl.runs.store import COMMAND, Folder, Run, read_run, run_folders
@@ -68,8 +68,11 @@ def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str 
     by_method = [[repeats[seed] for seed in sorted(repeats)] for repeats in by_settings.values()]
     labels = labels_of([(run.config, run.summary.get("title")) for run, *_ in by_method])
     named = dict(sorted(zip(labels, by_method, strict=True), key=_order))
-    methods = [method for label, repeats in named.items() for method in _methods(label, repeats)]
     same_data = len({_data_of(run) for run, *_ in by_method}) == 1
+    methods: list[Method] = []
+    for label, seeds in named.items():  # training alone comes first
+        baseline = methods[0] if methods and methods[0].alone and same_data else None
+        methods += _methods(label, seeds, baseline)
     own: Json = {}
     for run in runs:
         own |= run.summary.get("own_measures") or {}
@@ -87,12 +90,8 @@ def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str 
         **_data(runs),
     )
     warnings += [*_method_warnings(named), *_comparison_warnings(study, by_method)]
-    return replace(
-        study,
-        subtitle=_subtitle(runs[0], study),
-        methods=tuple(with_gains(method, study.alone) for method in methods),
-        warnings=tuple(dict.fromkeys(warnings)),
-    )
+    distinct = tuple(dict.fromkeys(warnings))
+    return replace(study, subtitle=_subtitle(runs[0], study), warnings=distinct)
 
 
 def _settings(config: Json) -> Json:
@@ -182,7 +181,7 @@ def _differing(named: Mapping[str, Sequence[Run]]) -> list[str]:
     ]
 
 
-def _methods(label: str, repeats: Sequence[Run]) -> list[Method]:
+def _methods(label: str, repeats: Sequence[Run], baseline: Method | None) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
     rows = frame(repeats)
     found = [run.summary for run in repeats if run.summary.get("membership") == "found"]
@@ -195,6 +194,7 @@ def _methods(label: str, repeats: Sequence[Run]) -> list[Method]:
             view=bool(view),
             recovers=not view and any(summary.get("inference") for summary in found),
             attacked=bool(_attack(repeats[0])),
+            baseline=baseline,
         )
         for view in ("", *repeats[0].summary.get("views", {}))
     ]

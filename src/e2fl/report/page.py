@@ -6,6 +6,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -21,7 +22,7 @@ from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
 from e2fl.report.charts import STYLE, THEME, Plot, colour_of, safe_name, shape_of
-from e2fl.report.sections import sections
+from e2fl.report.sections import Section, sections
 from e2fl.report.study import Study
 from e2fl.report.table import METHOD, Column, Table, environment
 from e2fl.report.verdict import verdict
@@ -35,17 +36,18 @@ PNG_SCALE = 2.0  # pixels of a PNG for one on the page
 
 def write_report(study: Study, out: Path, *, export_to: Path | None = None) -> None:
     """Write the page of a study and, if asked, its tables and plots as files."""
-    write_text(out, page(study))
+    parts = sections(study)
+    write_text(out, page(study, parts))
     if export_to is not None:
-        export(study, export_to)
+        export(study, parts, export_to)
 
 
-def page(study: Study, *, reload: int = 0) -> str:
+def page(study: Study, parts: Sequence[Section] | None = None, *, reload: int = 0) -> str:
     """Return the whole page; with `reload`, one that reloads after so many seconds.
 
-    A page that reloads is drawn by scripts only.
+    A page that reloads is drawn by scripts only. parts: its sections, if they were made before.
     """
-    parts = sections(study)
+    parts = sections(study) if parts is None else parts
     drawn = [plot for part in parts for plot in part.plots]
     library, start = bundle(), _asset("page.js")
     plots = {f"plot-{plot.key}": plot.for_page() for plot in drawn}
@@ -72,9 +74,9 @@ def page(study: Study, *, reload: int = 0) -> str:
     )
 
 
-def export(study: Study, folder: Path) -> None:
+def export(study: Study, parts: Sequence[Section], folder: Path) -> None:
     """Write all tables as CSV and LaTeX, all plots as SVG, PNG and PDF, and all of it as JSON."""
-    parts, said = sections(study), verdict(study)
+    said = verdict(study)
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
     for plot in (plot for part in parts for plot in part.plots):
         svg = vl_convert.vegalite_to_svg(plot.for_file())

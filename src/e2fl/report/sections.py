@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import altair as alt
@@ -59,9 +58,8 @@ class Section:
         self.title, self.intro = (words(key, kind, **values).strip() for kind in ("title", "intro"))
 
 
-@lru_cache(maxsize=1)
 def sections(study: Study) -> list[Section]:
-    """Return all sections that have something to show for this study; page and files share them."""
+    """Return all sections that have something to show for this study."""
     answers = (question(study) for question in QUESTIONS)
     return [section for section in answers if section is not None]
 
@@ -181,12 +179,8 @@ def attacks(study: Study) -> Section | None:
     return Section("attacks", [table], (), [by_group] if paths else [])
 
 
-@lru_cache(maxsize=1)
 def attack_table(study: Study) -> Table | None:
-    """Return what each attack cost each method; None if nothing was run clean and attacked.
-
-    Terminal and page share it.
-    """
+    """Return what each attack cost each method; None if nothing was run clean and attacked."""
     if study.attacked.empty:
         return None
     columns = [Column(key, title, 2, "points lost", signed=True) for key, title in LOSSES.items()]

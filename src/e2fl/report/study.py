@@ -88,14 +88,32 @@ class Method:
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
     attacked: bool = False  # some clients are malicious
-    # Of every client, over training alone, if that was run too.
-    gains: "pd.Series[float]" = field(default_factory=lambda: pd.Series(dtype=float))
+    baseline: "Method | None" = None  # training alone, if that was run on the same data
 
     @cached_property
     def final(self) -> pd.DataFrame:
-        """The last evaluated round of each seed."""
-        last = self.rows.sort_values("round", kind="stable").groupby("seed").tail(1)
-        return last.set_index("seed").sort_index()
+        """The last evaluated round of each seed, with the gains over training alone."""
+        rows = self.rows.sort_values("round", kind="stable").groupby("seed").tail(1)
+        last, alone = rows.set_index("seed").sort_index(), self.baseline
+        if alone is None or self.gains.empty:
+            return last
+        gains: dict[str, pd.Series[float]] = {
+            "gain/mean": self.gains.groupby(level=0).mean(),
+            "gain/worse_off": 100 * (self.gains < 0).groupby(level=0).mean(),
+        }
+        for name in {*names_in(last, "groups", "accuracy")} & {*alone.groups}:
+            key = f"groups/{name}/accuracy"
+            gains[f"groups/{name}/gain"] = last[key] - alone.final[key]
+        return last.assign(**gains)
+
+    @cached_property
+    def gains(self) -> "pd.Series[float]":
+        """The gain of every client over training alone, by seed; empty if that was not run."""
+        if self.baseline is None:
+            return pd.Series(dtype=float)
+        keys, suffixes = ["seed", "client"], ("", "_alone")
+        both = self.clients.merge(self.baseline.clients, on=keys, suffixes=suffixes)
+        return (both["accuracy"] - both["accuracy_alone"]).set_axis(both["seed"])
 
     @cached_property
     def clients(self) -> pd.DataFrame:
@@ -330,23 +348,3 @@ class Study:
         if len(self.seeds) > 1:
             return f"95 % intervals over {len(self.seeds)} seeds"
         return "95 % intervals over clients (one run)"
-
-
-def with_gains(method: Method, alone: Method | None) -> Method:
-    """Return a method with its gains over training alone, for the seeds that both ran with."""
-    if alone is None or method is alone:
-        return method
-    both = method.clients.merge(alone.clients, on=["seed", "client"], suffixes=("", "_alone"))
-    if both.empty:
-        return method
-    gains, seeds = both["accuracy"] - both["accuracy_alone"], both["seed"]
-    added = {
-        "gain/mean": gains.groupby(seeds).mean(),
-        "gain/worse_off": 100 * (gains < 0).groupby(seeds).mean(),
-    }
-    for name in {*method.groups} & {*alone.groups}:
-        key = f"groups/{name}/accuracy"
-        added[f"groups/{name}/gain"] = method.final[key] - alone.final[key]
-    last = method.rows["round"] == method.rows.groupby("seed")["round"].transform("max")
-    columns = {key: method.rows["seed"].map(values).where(last) for key, values in added.items()}
-    return replace(method, rows=method.rows.assign(**columns), gains=gains)

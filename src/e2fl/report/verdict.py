@@ -7,7 +7,6 @@ difference. verdict.j2 holds the sentences.
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from e2fl.metrics import Interval
@@ -34,9 +33,8 @@ class Verdict(NamedTuple):
     figures: list[KeyFigure]
 
 
-@lru_cache(maxsize=1)
 def verdict(study: Study) -> Verdict:
-    """Return the verdict on a study; terminal, page, files and Python share it."""
+    """Return the verdict on a study."""
     subject, second = study.pair or (study.subject, None)
     other = study.alone if study.alone is not subject else None
     worst, mean = (
