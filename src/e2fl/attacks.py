@@ -43,9 +43,9 @@ class Collusion:
 
 @dataclass(frozen=True)
 class Attack(Checked):
-    """No attack: those who would attack are honest, and are left out of measures all the same.
+    """Baseline: the designated clients behave honestly, but are excluded from measures.
 
-    The base of every attack. Fields are settings.
+    The base class of all attacks. Fields are settings.
     """
 
     section: ClassVar[str] = "attack"
@@ -195,7 +195,7 @@ class BoundarySwap(Reverse):
 class GroupSpoof(BoundarySwap):
     """Boundary swap in the name of another group, where clients find their group themselves.
 
-    The group is one whose mask is the global one, so that nobody has voted in it yet, or else the
+    The group is one whose mask is the global one, so that it has no votes yet, or else the
     one that differs most from the global mask.
     """
 

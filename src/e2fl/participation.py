@@ -2,8 +2,8 @@
 
 The paper draws clients uniformly (`uniform`). `by_group` reserves seats for every group, so that no
 group is without a client in a round; clients of small groups are then asked more often, which the
-report shows. With every policy, clients may be away at random. A client that is away is asked for
-nothing, whatever the algorithm.
+report shows. With every policy, clients may be unavailable at random; an unavailable client is
+never asked.
 """
 
 from abc import ABC, abstractmethod

@@ -135,8 +135,8 @@ class _Item:
     """The encoding of one value in the payload; its size depends only on the model."""
 
     name: str
-    one: str  # what the header has for a value: itself, its length, or nothing
-    many: str  # what the header has for a tuple of values: their number; empty: there are none
+    one: str  # struct code of the header entry: the value or its length; empty: no entry
+    many: str  # the same for a tuple of values: their number; empty: no tuples
     size: Callable[[ModelSpec], int]
     write: Callable[[Any, ModelSpec], bytes]
     read: Callable[[memoryview, ModelSpec], Any]

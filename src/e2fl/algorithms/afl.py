@@ -39,7 +39,7 @@ class AFLState(Shared):
 
     mean: Params
     rounds: int
-    part_of: dict[ClientId, int]  # each client, or the group it declares
+    part_of: dict[ClientId, int]  # the part of each client: itself, or the group it declares
     shares: tuple[float, ...]  # of the parts; lambda in the paper
     skipped: int = 0  # steps
 

@@ -1,5 +1,5 @@
 """The models of a round are averaged inside each group, then the groups' averages, each counting
-once; everybody trains from that mean, and a client is served the average of its group. No paper:
+once; all clients train from that mean, and a client is served the average of its group. No paper:
 the ablation that shows what rankings add. As in E2FL, a group without replies keeps its last
 average. The grouping must not cluster rankings.
 """

@@ -1,9 +1,9 @@
 """Grouping: how a client's group is determined. Variants of E2FL differ only in this.
 
 A grouping has two halves, like an algorithm. On the server it keeps a `Membership`, may ask for a
-preparation before round 1, says whose models clients compare, and sorts their ballots by group. On
-the client it decides in which groups the client votes, with which examples it trains for each, and
-which group's subnetwork it uses.
+preparation before round 1, names the groups whose models clients compare, and sorts ballots by
+group. On the client it decides in which groups the client votes, which examples it trains on for
+each, and which group's subnetwork it uses.
 """
 
 from abc import ABC, abstractmethod
@@ -56,7 +56,7 @@ class Grouping(Checked, ABC):
         """Return the membership before the first round."""
 
     def current(self, membership: Membership) -> "Grouping":
-        """Return the grouping whose server half acts in the coming round."""
+        """Return the grouping used on the server in the next round."""
         return self
 
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
@@ -64,7 +64,7 @@ class Grouping(Checked, ABC):
         return None
 
     def candidate_groups(self, membership: Membership) -> tuple[GroupId, ...]:
-        """Return the groups whose models are sent to clients that train, to find their own."""
+        """Return the groups whose models a training client is sent, to find its own among them."""
         return ()
 
     def missed_clustering(self, membership: Membership, client: ClientId) -> bool:
@@ -123,14 +123,14 @@ class Grouping(Checked, ABC):
     ) -> ExamplesByGroup:
         """Return the groups in which this client votes, each with the examples to train on.
 
-        masks: of the groups that are `compared`.
+        masks: of the `candidate_groups`.
         """
         return [(NO_GROUP, client.train)]
 
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
     ) -> GroupId | None:
-        """Return whose subnetwork this client uses, out of `groups`; None: it has several."""
+        """Return the group whose subnetwork this client uses; None: it belongs to several."""
         return groups[0] if len(groups) == 1 else None
 
     def place_unseen(

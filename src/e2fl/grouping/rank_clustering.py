@@ -220,7 +220,7 @@ class RankClustering(Grouping):
         return BallotTable(ballots, views_of(spec, self.sample_edges, seed))
 
     def result(self, compared: ClusteringInput, count: int) -> KMeansResult:
-        """Return what K-means finds from its start."""
+        """Run K-means from the start that `start` names."""
         table = compared.table
         if self.start == "tree":
             assigned = np.full(len(table), -1)

@@ -77,7 +77,7 @@ class Borda(Vote):
 class TrimmedBorda(Vote):
     """Borda without the lowest and the highest ranks of each edge, which may be attacks.
 
-    With fewer than `least` ballots nothing is dropped: every voice is needed.
+    With fewer than `least` ballots nothing is dropped: all ballots count.
     """
 
     trim: Annotated[

@@ -100,7 +100,7 @@ def points(
     filled: bool = True,
     **more: Any,
 ) -> Any:
-    """Return a mark for each row in the shape of its label, for who does not see its colour."""
+    """Return a mark for each row; its shape tells labels apart where colours do not."""
     shape = alt.Shape("label:N", **_by_label(labels, shape_of))
     chart = marks(rows, labels, shape=shape, **more)
     return chart.mark_point(filled=filled, size=size, strokeWidth=1 if filled else 2.5)
