@@ -50,15 +50,15 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
     The user's own measures are averaged over the examples for which they are defined.
     """
-    parts = [Tally(), *tallies]
-    own = {}
-    for name in dict.fromkeys(name for tally in parts for name in tally.own):
-        values = [(tally.own.get(name, math.nan), tally.n) for tally in parts]
-        known = [(value, n) for value, n in values if math.isfinite(value)]
-        rows = sum(n for _, n in known)
-        own[name] = sum(value * n for value, n in known) / rows if rows else math.nan
-    counts = {name: sum(getattr(tally, name) for tally in parts) for name in COUNTS}
-    return replace(Tally(own=own), **counts)
+    summands = [Tally(), *tallies]
+    measures = {}
+    for name in dict.fromkeys(name for tally in summands for name in tally.own):
+        values = [(tally.own.get(name, math.nan), tally.n) for tally in summands]
+        defined = [(value, n) for value, n in values if math.isfinite(value)]
+        rows = sum(n for _, n in defined)
+        measures[name] = sum(value * n for value, n in defined) / rows if rows else math.nan
+    counts = {name: sum(getattr(tally, name) for tally in summands) for name in COUNTS}
+    return replace(Tally(own=measures), **counts)
 
 
 @dataclass(frozen=True)

@@ -301,8 +301,8 @@ def _sample(clients: Sequence[ClientId], count: int, seed: int) -> Sequence[Clie
     """Return this many of the clients in their order, the same for a seed; 0: all of them."""
     if not 0 < count < len(clients):
         return clients
-    places = stream(seed, "evaluation").choice(len(clients), size=count, replace=False)
-    return [clients[place] for place in sorted(places)]
+    positions = stream(seed, "evaluation").choice(len(clients), size=count, replace=False)
+    return [clients[position] for position in sorted(positions)]
 
 
 def run(server: Server, federation: Federation) -> Iterator[Round]:

@@ -56,8 +56,8 @@ class Message:
                 continue
             if field.number >= 0:
                 numbers.append(len(value))
-            parts = value if field.many else (value,)
-            payload += [field.item.write(part, model) for part in parts]
+            elements = value if field.many else (value,)
+            payload += [field.item.write(element, model) for element in elements]
         body = b"".join(payload)
         try:
             scalars = form.numbers.pack(*numbers)
@@ -85,16 +85,16 @@ class Message:
             )
         values: dict[str, Any] = {}
         for field, size in zip(form.fields, sizes, strict=True):
-            part, body = body[:size], body[size:]
+            chunk, body = body[:size], body[size:]
             if field.in_header:
                 values[field.name] = numbers[field.number]
             elif field.many:
-                one, count = field.item.size(model), numbers[field.number]
-                starts = [position * one for position in range(count)]
-                parts = [field.item.read(part[start : start + one], model) for start in starts]
-                values[field.name] = tuple(parts)
+                step, count = field.item.size(model), numbers[field.number]
+                starts = [position * step for position in range(count)]
+                parts = (chunk[start : start + step] for start in starts)
+                values[field.name] = tuple(field.item.read(part, model) for part in parts)
             else:
-                values[field.name] = field.item.read(part, model)
+                values[field.name] = field.item.read(chunk, model)
         return cast(Self, form.message(**values))
 
     def defect(self, model: ModelSpec) -> str:
@@ -103,8 +103,8 @@ class Message:
             value = getattr(self, field.name)
             if field.many and not isinstance(value, tuple):
                 return f"{field.name} is {with_article(type(value))}; it must be a tuple"
-            for part in value if field.many else (value,):
-                if wrong := field.item.defect(part, model):
+            for element in value if field.many else (value,):
+                if wrong := field.item.defect(element, model):
                     return f"{field.name} {wrong}"
         return ""
 
@@ -126,8 +126,8 @@ class Message:
 
     def _fields(self) -> "tuple[_Field, ...]":
         """Return the fields; none for a message that is encoded as another one."""
-        own = type(self).to_bytes is Message.to_bytes
-        return _form(type(self)).fields if own else ()
+        encodes_itself = type(self).to_bytes is Message.to_bytes
+        return _form(type(self)).fields if encodes_itself else ()
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def _by_layer(
     def read_all(raw: memoryview, model: ModelSpec) -> dict[str, Any]:
         values = {}
         for layer in model.layers:
-            part, raw = raw[: size_of(layer)], raw[size_of(layer) :]
-            values[layer.name] = read(np.frombuffer(part, dtype=np.uint8), layer)
+            raw_layer, raw = raw[: size_of(layer)], raw[size_of(layer) :]
+            values[layer.name] = read(np.frombuffer(raw_layer, dtype=np.uint8), layer)
         return values
 
     return _Item(

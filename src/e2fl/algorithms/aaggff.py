@@ -63,16 +63,16 @@ class AAggFF(GlobalModelWithLoss[AAggFFState]):
     def aggregate(
         self, state: AAggFFState, replies: Mapping[ClientId, ModelAndLoss]
     ) -> AAggFFState:
-        part = len(replies) / state.population
-        responses = part * CDFS[self.cdf](relative([reply.loss for reply in replies.values()]))
+        fraction = len(replies) / state.population
+        responses = fraction * CDFS[self.cdf](relative([reply.loss for reply in replies.values()]))
         mean = responses.mean()
-        deviations = (responses - mean) / (part * (1 + mean))
+        deviations = (responses - mean) / (fraction * (1 + mean))
         gains = dict(state.gains)
         for client, deviation in zip(replies, deviations.tolist(), strict=True):
             gains[client] = gains.get(client, 0.0) + deviation
-        rate = math.sqrt(math.log(state.population) / (state.rounds + 2)) / (2 + part)
-        own = np.array([gains[client] for client in replies])
-        shares = np.exp(rate * (own - own.max()))  # the largest is 1: none overflows
+        rate = math.sqrt(math.log(state.population) / (state.rounds + 2)) / (2 + fraction)
+        summed = np.array([gains[client] for client in replies])
+        shares = np.exp(rate * (summed - summed.max()))  # the largest is 1: none overflows
         params = average([reply.params for reply in replies.values()], shares.tolist())
         return AAggFFState(params, state.population, state.rounds + 1, dict(sorted(gains.items())))
 

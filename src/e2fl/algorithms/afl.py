@@ -63,8 +63,8 @@ class AFL(GlobalModel[AFLState, AFLReply]):
                 )
             names = sorted(set(declared.values()))
             part_of = {client: names.index(declared[client]) for client in population.ids}
-        parts = max(part_of.values()) + 1
-        return AFLState(initial, initial, 0, part_of, (1 / parts,) * parts)
+        count = max(part_of.values()) + 1
+        return AFLState(initial, initial, 0, part_of, (1 / count,) * count)
 
     def ask(
         self, state: AFLState, population: Population, round_number: int, last: int, draw: Draw
@@ -79,18 +79,18 @@ class AFL(GlobalModel[AFLState, AFLReply]):
         return {}
 
     def aggregate(self, state: AFLState, replies: Mapping[ClientId, AFLReply]) -> AFLState:
-        slopes, part = list(replies.values()), [state.part_of[client] for client in replies]
-        examples, lost = np.array([(reply.examples, reply.loss) for reply in slopes]).T
+        answers, parts = list(replies.values()), [state.part_of[client] for client in replies]
+        examples, lost = np.array([(reply.examples, reply.loss) for reply in answers]).T
         shares = np.asarray(state.shares)
         # The loss of a part is that of all its examples.
-        weights = examples / np.bincount(part, examples)[part]
-        losses = np.bincount(part, weights * lost, len(shares))
-        slope = {name: torch.zeros_like(value).double() for name, value in state.params.items()}
-        for reply, weight in zip(slopes, (shares[part] * weights).tolist(), strict=True):
+        weights = examples / np.bincount(parts, examples)[parts]
+        losses = np.bincount(parts, weights * lost, len(shares))
+        gradient = {name: torch.zeros_like(value).double() for name, value in state.params.items()}
+        for reply, weight in zip(answers, (shares[parts] * weights).tolist(), strict=True):
             for name, value in reply.gradient.items():
-                slope[name].add_(value, alpha=weight)
+                gradient[name].add_(value, alpha=weight)
         params = {
-            name: (value.double() - self.learning_rate * slope[name]).float()
+            name: (value.double() - self.learning_rate * gradient[name]).float()
             for name, value in state.params.items()
         }
         shares = project(shares + self.mixture_rate * losses)
@@ -121,7 +121,7 @@ def project(point: NDArray[np.float64]) -> NDArray[np.float64]:
     falling = np.sort(low)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(point) + 1)
     # Never empty: the largest entry is 0 and its excess -1.
-    kept = int(np.flatnonzero(falling > excess)[-1])
-    nearest: NDArray[np.float64] = np.maximum(low - excess[kept], 0)
+    last = int(np.flatnonzero(falling > excess)[-1])
+    nearest: NDArray[np.float64] = np.maximum(low - excess[last], 0)
     nearest /= nearest.sum()
     return nearest

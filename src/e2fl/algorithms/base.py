@@ -125,8 +125,8 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
             cls.title = cls.__name__
         for base in vars(cls).get("__orig_bases__", ()):
             parameters = getattr(get_origin(base), "__parameters__", ())
-            given = dict(zip(parameters, get_args(base), strict=False))
-            cls._named = tuple(given.get(kind, kind) for kind in cls._named)
+            arguments = dict(zip(parameters, get_args(base), strict=False))
+            cls._named = tuple(arguments.get(kind, kind) for kind in cls._named)
 
     # On the server.
 
@@ -259,11 +259,11 @@ class Dense(Algorithm[State, Down, Up, Served]):
         """
         views = {name: ClientModel(params) for name, params in served.items()}
         if self.finetune_epochs:
-            own = next(iter(served.values()))
+            personal = next(iter(served.values()))
             if (client.train.y >= 0).any():
                 epochs, purpose = self.finetune_epochs, "batches of fine-tuning"
-                own = learner.fit(own, client.train, epochs=epochs, purpose=purpose)
-            views = {"own": ClientModel(require_finite(own))} | views
+                personal = learner.fit(personal, client.train, epochs=epochs, purpose=purpose)
+            views = {"own": ClientModel(require_finite(personal))} | views
         return ClientModels(views, group)
 
 

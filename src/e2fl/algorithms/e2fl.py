@@ -135,8 +135,8 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
     def __post_init__(self) -> None:
         super().__post_init__()
         weights = {"incumbents": [self.incumbents], "smoothing": [self.smoothing]}
-        for name, given in (weights | {"own_vote": self.own_vote}).items():
-            lost = any(0 < weight < MIN_WEIGHT for weight in given)
+        for name, values in (weights | {"own_vote": self.own_vote}).items():
+            lost = any(0 < weight < MIN_WEIGHT for weight in values)
             self.require(not lost, name, f"0, or at least {MIN_WEIGHT}")
         whole = not isinstance(self.downlink, Boundary)
         self.require(whole, "downlink", "a format of whole rankings, such as buckets")
@@ -245,7 +245,7 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
     def _smoothed(self, state: E2FLState, elected: Rankings, global_ranking: Ranking) -> E2FLState:
         """Return the state with these rankings averaged into those that are served."""
         averaged = partial(elect, weight=self.smoothing, rule=self.vote)
-        smooth = {q: averaged([own], state.smooth_groups.get(q)) for q, own in elected.items()}
+        smooth = {q: averaged([new], state.smooth_groups.get(q)) for q, new in elected.items()}
         return replace(
             state,
             smooth_groups=state.smooth_groups | smooth,
@@ -323,24 +323,24 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
     def train(self, message: Invitation, client: Client, learner: Learner) -> Ballots:
         sent = self.decoded(message, learner)
         models = list(sent.models.values())
-        parts = self.grouping.examples_by_group(models, client, learner)
-        parts = checked_parts(parts, self.grouping)
-        if self.inside == "majority" and len(parts) > 1:
-            largest, _ = max(parts, key=lambda part: len(part[1]))  # ties: the first
-            parts = [(largest, client.train)]
+        examples = self.grouping.examples_by_group(models, client, learner)
+        examples = checked_parts(examples, self.grouping)
+        if self.inside == "majority" and len(examples) > 1:
+            largest, _ = max(examples, key=lambda part: len(part[1]))  # ties: the first
+            examples = [(largest, client.train)]
         trained = [
             (group, sent.reading.fit(sent.ranking, rows, learner, part))
-            for part, (group, rows) in enumerate(parts)
+            for part, (group, rows) in enumerate(examples)
         ]
         return sent.reading.reply(sent.ranking, trained, learner.meter)
 
     def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:
         sent = self.decoded(message, learner)
         groups, models = tuple(sent.models), list(sent.models.values())
-        own = self.grouping.own_group(groups, models, client, learner)
-        if own is not None and own not in sent.models:
+        own_group = self.grouping.own_group(groups, models, client, learner)
+        if own_group is not None and own_group not in sent.models:
             raise ConfigError(
-                f"{type(self.grouping).__name__}.own_group returned {own!r}; "
+                f"{type(self.grouping).__name__}.own_group returned {own_group!r}; "
                 f"it must return one of {groups}, or None"
             )
 
@@ -350,11 +350,11 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
             return sent.reading.own_model(sent.rankings[group], rows, self.own_vote, learner)
 
         global_model = ClientModel(sent.global_model)
-        if own is not None:
+        if own_group is not None:
             # A group that never voted has learned nothing: its clients use the global model.
-            voted = own in sent.voted
-            group_model = ClientModel(model(own, client.train)) if voted else global_model
-            return ClientModels({"group": group_model, "global": global_model}, own)
+            voted = own_group in sent.voted
+            group_model = ClientModel(model(own_group, client.train)) if voted else global_model
+            return ClientModels({"group": group_model, "global": global_model}, own_group)
         by_group = dict(sent.models)
         if client.train.group is not None:
             by_group = {group: model(group, client.train.of_group(group)) for group in by_group}
@@ -362,7 +362,7 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
         if len(by_group) == 2 and client.test.group is not None:
             # Two groups inside a client, such as women and men: what if one group's model served
             # all rows?
-            views |= {f"as_group{q}": ClientModel(one) for q, one in sent.models.items()}
+            views |= {f"as_group{q}": ClientModel(other) for q, other in sent.models.items()}
         return ClientModels(views)
 
     def for_unseen(self, state: E2FLState, client: Client, learner: Learner) -> ClientModels:
@@ -376,9 +376,9 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
         return super().for_unseen(replace(state, membership=membership), client, learner)
 
 
-def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
+def checked_parts(returned: object, grouping: Grouping) -> ExamplesByGroup:
     """Return pairs of group and examples; raise an error if a grouping did not return that."""
-    pairs = expect(parts, list, grouping, "examples_by_group")
+    pairs = expect(returned, list, grouping, "examples_by_group")
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Examples)):
             what = f"{type(grouping).__name__}.examples_by_group returned {pair!r:.60}"

@@ -68,8 +68,8 @@ class FairFed(GlobalModel[FairFedState, FairFedReply]):
         return FairFedState(model.initial_weights(seed), {}, None, warning)
 
     def train(self, message: Weights, client: Client, learner: Learner) -> FairFedReply:
-        own = NO_GROUP if client.group is None else client.group
-        groups = np.full(len(client.train), own)
+        declared = NO_GROUP if client.group is None else client.group
+        groups = np.full(len(client.train), declared)
         groups = groups if client.train.group is None else client.train.group
         tallies = {
             group: learner.tally(message.params, client.train.take(np.flatnonzero(groups == group)))
@@ -88,13 +88,13 @@ class FairFed(GlobalModel[FairFedState, FairFedReply]):
 
     def check(self, state: FairFedState, client: ClientId, reply: FairFedReply) -> FairFedReply:
         super().check(state, client, reply)
-        parts = (
+        conditions = (
             0 <= reply.correct <= reply.examples,
             0 <= reply.found_0 <= reply.positive_0,
             0 <= reply.found_1 <= reply.positive_1,
             reply.positive_0 + reply.positive_1 <= reply.examples,
         )
-        if not all(parts):
+        if not all(conditions):
             raise WireError("a reply counts more examples than it claims to have")
         return reply
 
@@ -112,11 +112,11 @@ class FairFed(GlobalModel[FairFedState, FairFedReply]):
         weights = np.maximum(raw, 0)
         if not weights.sum() > 0:
             weights = shares
-        kept = dict(zip(replies, raw.tolist(), strict=True))
+        raw_weights = dict(zip(replies, raw.tolist(), strict=True))
         return replace(
             state,
             params=average([reply.params for reply in counted], weights.tolist()),
-            weights=dict(sorted((state.weights | kept).items())),
+            weights=dict(sorted((state.weights | raw_weights).items())),
             gap=gap,
         )
 
@@ -152,12 +152,12 @@ def distances_to_all(counted: Sequence[FairFedReply]) -> tuple[Floats, float | N
     examples = np.array([reply.examples for reply in counted], dtype=np.float64)
     correct = np.array([reply.correct for reply in counted], dtype=np.float64)
     positive = np.array([(reply.positive_0, reply.positive_1) for reply in counted])
-    found = np.array([(reply.found_0, reply.found_1) for reply in counted])
+    hits = np.array([(reply.found_0, reply.found_1) for reply in counted])
     total = examples.sum()
     in_accuracy = np.abs(correct.sum() / total - correct / examples)
     if not positive.any(axis=0).all():
         return in_accuracy, None
-    rates = np.divide(found, positive, out=np.zeros(found.shape), where=positive > 0)
+    rates = np.divide(hits, positive, out=np.zeros(hits.shape), where=positive > 0)
     # The global difference is the sum of what clients add to it.
     terms = rates * (positive / examples[:, None]) / (positive.sum(axis=0) / total)
     gap = math.fsum(examples / total * (terms[:, 0] - terms[:, 1]))

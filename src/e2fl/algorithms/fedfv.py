@@ -56,10 +56,10 @@ class FedFV(GlobalModelWithLoss[FedFVState]):
         graded = {client: (reply.loss, client) for client, reply in replies.items()}
         order = sorted(graded, key=graded.__getitem__)
         updates = {client: start - flat(replies[client].params) for client in order}
-        kept = order[len(order) - math.ceil(self.alpha * len(order)) :]
+        unchanged = order[len(order) - math.ceil(self.alpha * len(order)) :]
         fair = [
             update
-            if client in kept
+            if client in unchanged
             else without_conflicts(update, [updates[other] for other in order if other != client])
             for client, update in updates.items()
         ]
@@ -105,9 +105,9 @@ def step(params: Params, update: Vector) -> Params:
     }
 
 
-def dot(one: AnyVector, other: AnyVector) -> float:
+def dot(first: AnyVector, second: AnyVector) -> float:
     """Return the inner product, in an order of summation that no number of threads changes."""
-    return float(np.multiply(one, other, dtype=np.float64).sum())
+    return float(np.multiply(first, second, dtype=np.float64).sum())
 
 
 def norm(vector: Vector) -> float:

@@ -91,8 +91,8 @@ class GroupAvg(Dense[GroupAvgState, GroupAvgModels, GroupAvgReply, GroupAvgModel
 
     def train(self, message: GroupAvgModels, client: Client, learner: Learner) -> GroupAvgReply:
         models: Any = message.models  # a grouping compares models of any kind
-        parts = self.grouping.examples_by_group(models, client, learner)
-        group, _ = max(parts, key=lambda part: len(part[1]))
+        examples = self.grouping.examples_by_group(models, client, learner)
+        group, _ = max(examples, key=lambda pair: len(pair[1]))
         return GroupAvgReply(learner.fit(message.params, client.train), group)
 
     def check(self, state: GroupAvgState, client: ClientId, reply: GroupAvgReply) -> GroupAvgReply:
@@ -146,8 +146,8 @@ class GroupAvg(Dense[GroupAvgState, GroupAvgModels, GroupAvgReply, GroupAvgModel
 
     def model_for(self, message: GroupAvgModels, client: Client, learner: Learner) -> ClientModels:
         models: Any = message.models
-        own = self.grouping.own_group(message.groups, models, client, learner)
+        own_group = self.grouping.own_group(message.groups, models, client, learner)
         views = {"group": message.params, "global": message.params}
-        if own is not None:
-            views["group"] = message.models[message.groups.index(own)]
-        return self.client_models(views, client, learner, own)
+        if own_group is not None:
+            views["group"] = message.models[message.groups.index(own_group)]
+        return self.client_models(views, client, learner, own_group)

@@ -87,12 +87,12 @@ class IFCA(Dense[IFCAState, GroupModels, IFCAReply, GroupModels]):
     ) -> Mapping[ClientId, GroupModels]:
         if not self.oracle_groups:
             return dict.fromkeys(clients, state.current)
-        own = {
+        single = {
             group: GroupModels((group,), (model,))
             for group, model in enumerate(state.current.models)
         }
         return {
-            client: own.get(state.assigned.get(client, -1), state.current) for client in clients
+            client: single.get(state.assigned.get(client, -1), state.current) for client in clients
         }
 
     def serve(
@@ -102,8 +102,8 @@ class IFCA(Dense[IFCAState, GroupModels, IFCAReply, GroupModels]):
 
     def check(self, state: IFCAState, client: ClientId, reply: IFCAReply) -> IFCAReply:
         super().check(state, client, reply)
-        own = state.assigned.get(client, reply.group) if self.oracle_groups else reply.group
-        if not 0 <= reply.group < len(state.chosen) or reply.group != own:
+        allowed = state.assigned.get(client, reply.group) if self.oracle_groups else reply.group
+        if not 0 <= reply.group < len(state.chosen) or reply.group != allowed:
             raise WireError(f"a reply chose group {reply.group}, which its client may not choose")
         return reply
 
@@ -115,8 +115,8 @@ class IFCA(Dense[IFCAState, GroupModels, IFCAReply, GroupModels]):
     def aggregate(self, state: IFCAState, replies: Mapping[ClientId, IFCAReply]) -> IFCAState:
         groups, models = state.current.groups, []
         members = [[reply for reply in replies.values() if reply.group == q] for q in groups]
-        for model, own in zip(state.current.models, members, strict=True):
-            models.append(self._merged(model, own, len(replies)) if own else model)
+        for model, of_group in zip(state.current.models, members, strict=True):
+            models.append(self._merged(model, of_group, len(replies)) if of_group else model)
         counts = tuple(map(len, members))
         chosen = {client: reply.group for client, reply in replies.items()}
         return IFCAState(

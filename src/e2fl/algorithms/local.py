@@ -48,8 +48,8 @@ class Local(Algorithm[NoState, Nothing, Nothing, Nothing]):
         return dict.fromkeys(clients, Nothing())
 
     def train(self, message: Nothing, client: Client, learner: Learner) -> Nothing:
-        own = learner.fit(learner.initial, client.train, epochs=self.epochs)
-        client.memory["own"] = require_finite(own)
+        trained = learner.fit(learner.initial, client.train, epochs=self.epochs)
+        client.memory["own"] = require_finite(trained)
         return message
 
     def aggregate(self, state: NoState, replies: Mapping[ClientId, Nothing]) -> NoState:

@@ -108,8 +108,8 @@ class Reading:
         if self.served is None:
             masks = tuple(map(self.model, groups.values()))
             return ExactMasks(tuple(groups), voted, masks, global_mask)
-        learned = [own if group in voted else ranking for group, own in groups.items()]
-        codes = [self.served.encode(own, origin) for own in learned]
+        learned = [groups[group] if group in voted else ranking for group in groups]
+        codes = [self.served.encode(group_ranking, origin) for group_ranking in learned]
         return ServedRankings(tuple(groups), tuple(map(len, codes)), b"".join(codes), global_mask)
 
     # On a client.
@@ -125,7 +125,7 @@ class Reading:
             return DecodedMessage(self, masks, {}, {}, message.voted, message.global_mask)
         assert isinstance(message, ServedRankings)
         rankings = message.decode(self.served or self.downlink, self.context.origin)
-        masks = {group: self.model(own) for group, own in rankings.items()}
+        masks = {group: self.model(group_ranking) for group, group_ranking in rankings.items()}
         return DecodedMessage(self, masks, {}, rankings, message.groups, message.global_mask)
 
     def fit(self, ranking: Ranking, rows: Examples, learner: Learner, part: int = 0) -> Any:
@@ -141,7 +141,7 @@ class Reading:
     ) -> Ballots:
         """Return what was trained from `start` for each group, as ballots."""
         groups = tuple(group for group, _ in trained)
-        ranked = [self.ranked(own) for _, own in trained]
+        ranked = [self.ranked(model) for _, model in trained]
         rankings = tuple(ranking for ranking, _ in ranked)
         if self.replies is ExactBallots:
             return ExactBallots(groups, rankings)
@@ -155,9 +155,9 @@ class Reading:
         """Return the model that a ranking stands for."""
         return mask_layers(ranking, self.context.keep)
 
-    def elected(self, ranking: Ranking, own: Any, weight: float) -> AnyModel:
+    def elected(self, ranking: Ranking, trained: Any, weight: float) -> AnyModel:
         """Return the model that a group's ranking and what a client trained from it elect."""
-        return self.model(elect([ranking], own, weight, rule=self.vote))
+        return self.model(elect([ranking], trained, weight, rule=self.vote))
 
     def own_model(
         self, ranking: Ranking, examples: Examples, weights: Sequence[float], learner: Learner
@@ -174,8 +174,8 @@ class Reading:
         weight = weights[0]
         if len(weights) > 1 and len(rows) >= FOLDS:
             held_out = examples.take(rows[::FOLDS])
-            own = self.fit(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])), learner)
-            models = (self.elected(ranking, own, weight) for weight in weights)
+            trained = self.fit(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])), learner)
+            models = (self.elected(ranking, trained, weight) for weight in weights)
             losses = [learner.loss(learner.weights_of(model), held_out) for model in models]
             weight = weights[int(np.argmin(losses))]
         return self.elected(ranking, self.fit(ranking, examples.take(rows), learner), weight)
@@ -194,14 +194,14 @@ class WeightReading(Reading):
         return RankedWeights.of(ranking, groups, table, self.downlink, origin)
 
     def masks(self, ranking: Ranking, groups: Rankings, voted: tuple[GroupId, ...]) -> Masks:
-        learned = {group: own if group in voted else ranking for group, own in groups.items()}
+        learned = {group: groups[group] if group in voted else ranking for group in groups}
         return self.invitation(ranking, learned)
 
     def decode(self, message: Invitation | Masks) -> DecodedMessage:
         assert isinstance(message, RankedWeights)
         ranking, rankings, table = message.decode(self.downlink, self.context.origin)
         reading = replace(self, context=replace(self.context, table=table))
-        models = {group: reading.model(own) for group, own in rankings.items()}
+        models = {group: reading.model(group_ranking) for group, group_ranking in rankings.items()}
         whole = reading.model(ranking)
         return DecodedMessage(reading, models, ranking, rankings, message.groups, whole)
 
@@ -220,8 +220,8 @@ class WeightReading(Reading):
             for layer, rank in ranking.items()
         }
 
-    def elected(self, ranking: Ranking, own: Params, weight: float) -> Params:
-        return average([self.model(ranking), own], [1, weight])
+    def elected(self, ranking: Ranking, trained: Params, weight: float) -> Params:
+        return average([self.model(ranking), trained], [1, weight])
 
 
 def context_of(model: Model, weights: Params | None = None) -> ModelContext:

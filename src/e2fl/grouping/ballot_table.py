@@ -148,8 +148,8 @@ class BallotTable:
         at_once = max(1, BYTES_PER_READ // (4 * max(view.width for view in self.views)))
         half = np.zeros((len(self), len(self)))
         for start in range(0, len(self), at_once):
-            part = range(start, min(start + at_once, len(self)))
-            half[:, start : part.stop] = self.distances(self.take(part), first=start)
+            block = range(start, min(start + at_once, len(self)))
+            half[:, start : block.stop] = self.distances(self.take(block), first=start)
         return np.maximum(half, half.T)
 
     def thinned(self, positions: Sequence[int], edges: int, seed: int) -> "BallotTable":

@@ -89,19 +89,19 @@ class Grouping(Checked, ABC):
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
         """Raise `WireError` if the client may not vote in this group."""
-        own = membership.assignments.get(client)
-        if group == NO_GROUP and own is not None:
+        assigned = membership.assignments.get(client)
+        if group == NO_GROUP and assigned is not None:
             return
         require_group(group, membership)
-        if own not in (None, group):
-            raise WireError(f"a reply votes in group {group}; its client is in group {own}")
+        if assigned not in (None, group):
+            raise WireError(f"a reply votes in group {group}; its client is in group {assigned}")
 
     def ballots(
         self, membership: Membership, client: ClientId, reply: ExactBallots
     ) -> Iterable[tuple[GroupId, Ranking]]:
         """Return the ballots of a client, each with the group that it counts in."""
-        own = membership.assignments.get(client) if len(reply.groups) == 1 else None
-        return zip(reply.groups if own is None else (own,), reply.rankings, strict=True)
+        assigned = membership.assignments.get(client) if len(reply.groups) == 1 else None
+        return zip(reply.groups if assigned is None else (assigned,), reply.rankings, strict=True)
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         """Return the updated membership, and the ballots sorted by group."""
@@ -113,8 +113,8 @@ class Grouping(Checked, ABC):
 
     def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         """Return the groups whose subnetworks a client is sent: its own, or all if unknown."""
-        own = membership.assignments.get(client)
-        return tuple(range(membership.groups)) if own is None else (own,)
+        assigned = membership.assignments.get(client)
+        return tuple(range(membership.groups)) if assigned is None else (assigned,)
 
     # On the client.
 

@@ -81,8 +81,8 @@ class InferredGroups(Grouping):
             return replace(membership, origin=clustering.origin)
         if self.forced:
             drawn = stream(seed, "forced start").permutation(sorted(population.declared)).tolist()
-            placed = {client: place % self.groups for place, client in enumerate(drawn)}
-            return replace(membership, assignments=placed)
+            assignments = {client: position % self.groups for position, client in enumerate(drawn)}
+            return replace(membership, assignments=assignments)
         return membership
 
     def current(self, membership: Membership) -> Grouping:
@@ -98,8 +98,8 @@ class InferredGroups(Grouping):
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         chosen = {client: reply.groups[0] for client, reply in replies.items()}
-        known = membership.assignments | chosen
-        return super().sort(replace(membership, assignments=known), replies)
+        assignments = membership.assignments | chosen
+        return super().sort(replace(membership, assignments=assignments), replies)
 
     def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))

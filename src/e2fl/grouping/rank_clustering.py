@@ -80,20 +80,20 @@ class ClusteringInput:
         """What the groups of any result are compared with."""
         return Separation(self.distances, self.seed)
 
-    def quality(self, kept: KMeansResult, count: int) -> dict[str, float]:
+    def quality(self, result: KMeansResult, count: int) -> dict[str, float]:
         """Return how stable groups are and, of several, how well separated (`separation.py`).
 
         Stability is the mean adjusted Rand index with trees of random three quarters of the
         clients; 1 is full agreement. No distance is computed again.
         """
-        assigned = kept.assigned[self.sampled]
+        assigned = result.assigned[self.sampled]
         size = max(count, -(-3 * len(assigned) // 4))
         values = []
         for number in range(SUBSETS):
             random = stream(self.seed, "part of the clients", number)
-            part = random.permutation(len(assigned))[:size]
-            divided = divide(self.distances[np.ix_(part, part)], count)
-            values.append(metrics.adjusted_rand(divided, assigned[part]))
+            subset = random.permutation(len(assigned))[:size]
+            divided = divide(self.distances[np.ix_(subset, subset)], count)
+            values.append(metrics.adjusted_rand(divided, assigned[subset]))
         stability = {"stability": float(np.mean(values))}
         return stability | (self.separation.blurs(assigned, count) if count > 1 else {})
 
@@ -150,9 +150,9 @@ class RankClustering(Grouping):
         # ballot on.
         in_time = {client: reply for client, reply in replies.items() if client not in late}
         _, by_group = super().sort(membership, in_time)
-        known = dict(sorted((membership.assignments | late).items()))
+        assignments = dict(sorted((membership.assignments | late).items()))
         rounds = membership.rounds + bool(by_group)
-        return replace(membership, assignments=known, rounds=rounds), by_group
+        return replace(membership, assignments=assignments, rounds=rounds), by_group
 
     def _checked(self, returned: object, replies: Replies) -> Clustering:
         """Return the clustering if it gives every client a group with a centroid."""
@@ -176,21 +176,21 @@ class RankClustering(Grouping):
         return replace(membership, assignments=membership.assignments | {client.id: group})
 
     def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
-        own = membership.assignments.get(client)
+        assigned = membership.assignments.get(client)
         # A client that has not been placed uses the global model.
-        return () if own is None else (own,)
+        return () if assigned is None else (assigned,)
 
     def compared_layers(self, model: ModelSpec) -> ModelSpec:
         """Return the layers that clustering compares."""
-        known = {short(layer): layer for layer in model.layers}
-        wanted = self.layers or (("conv2",) if "conv2" in known else (ALL,))
+        by_name = {short(layer): layer for layer in model.layers}
+        wanted = self.layers or (("conv2",) if "conv2" in by_name else (ALL,))
         if ALL in wanted:
             return model
         for name in wanted:
-            if name not in known:
+            if name not in by_name:
                 raise ConfigError(
                     f"algorithm.grouping.layers: the model has no layer '{name}'; "
-                    f"it has {', '.join(known)}, or all"
+                    f"it has {', '.join(by_name)}, or all"
                 )
         return ModelSpec(tuple(layer for layer in model.layers if short(layer) in wanted))
 
@@ -198,14 +198,14 @@ class RankClustering(Grouping):
         """Return the group of every client that sent a ballot. Ballots are read one at a time."""
         compared = ClusteringInput(self.table(ballots, seed), seed)
         count = min(count, len(ballots))
-        kept = self.result(compared, count)
+        result = self.result(compared, count)
         return Clustering(
-            assignments=dict(zip(compared.table.clients, kept.assigned.tolist(), strict=True)),
+            assignments=dict(zip(compared.table.clients, result.assigned.tolist(), strict=True)),
             centroids={
-                group: {layer: centroids[group] for layer, centroids in kept.centroids.items()}
+                group: {layer: centroids[group] for layer, centroids in result.centroids.items()}
                 for group in range(count)
             },
-            metadata={"cost": kept.cost, "steps": kept.steps} | compared.quality(kept, count),
+            metadata={"cost": result.cost, "steps": result.steps} | compared.quality(result, count),
         )
 
     def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
@@ -249,16 +249,16 @@ def kmeans(table: BallotTable, centroids: Centroids, steps: int = MAX_STEPS) -> 
     for step in range(1, steps + 1):
         distances = table.distances(centroids)
         before, assigned = assigned, distances.argmin(axis=1)  # ties: the lower group
-        own = distances[np.arange(len(table)), assigned]
+        nearest = distances[np.arange(len(table)), assigned]
         if step == steps:
             break
         still = sorted(empty - set(assigned.tolist()))
         empty = set(range(count)) - set(assigned.tolist())
-        if np.array_equal(assigned, before) and not (still and own.max() > 0):
+        if np.array_equal(assigned, before) and not (still and nearest.max() > 0):
             break
         centroids = table.vote(assigned, centroids)
-        worst = own.argsort(kind="stable")[::-1][: len(still)].tolist()
+        worst = nearest.argsort(kind="stable")[::-1][: len(still)].tolist()
         for group, position in zip(still, worst, strict=True):
             for layer, row in table.take([position]).items():
                 centroids[layer][group] = row[0]
-    return KMeansResult(assigned, centroids, float(own.sum()), step)
+    return KMeansResult(assigned, centroids, float(nearest.sum()), step)

@@ -39,9 +39,9 @@ class Separation:
 
     def blurs(self, assigned: NDArray[np.int64], count: int) -> dict[str, float]:
         """Return the blur of these groups, and the mean of the clouds cut into as many pieces."""
-        own = blur(self.distances, assigned[self.sampled])
+        actual = blur(self.distances, assigned[self.sampled])
         clouds = [blur(drawn, pieces(drawn, min(count, len(drawn)))) for drawn in self.clouds]
-        return {"blur": own, "cloud": float(np.mean(clouds or [1.0]))}
+        return {"blur": actual, "cloud": float(np.mean(clouds or [1.0]))}
 
 
 def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
@@ -78,14 +78,14 @@ def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
         # Not defined for a single client.
         within = np.where(sizes > 1, within, within[sizes > 1].mean())
     rows = np.arange(len(group))
-    own = sums[rows, group] / np.maximum(sizes[group] - 1, 1) - within[group] / 2
+    near = sums[rows, group] / np.maximum(sizes[group] - 1, 1) - within[group] / 2
     others = sums / sizes - within / 2
     others[rows, group] = np.inf
     next_one = others.argmin(axis=1)
     gaps = between / np.outer(sizes, sizes) - (within[:, None] + within) / 2  # between centres
     gap = gaps[group, next_one]
     # 0 is the border, 1 the centre.
-    inward = np.divide(others[rows, next_one] - own, gap, out=np.zeros_like(own), where=gap > 0)
+    inward = np.divide(others[rows, next_one] - near, gap, out=np.zeros_like(near), where=gap > 0)
     return float(np.where(sizes[group] > 1, np.clip(1 - inward, 0, 1), 1.0).mean())
 
 
@@ -138,20 +138,20 @@ def divide(distances: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     sums = _sums(_sums(distances, piece).T, piece)
     label = np.arange(len(sizes))
     while len(sizes) > count:
-        kept, gone = _most_alike(sums, sizes)
-        sums[kept] += sums[gone]
-        sums[:, kept] += sums[:, gone]
-        sizes[kept] += sizes[gone]
-        sums = np.delete(np.delete(sums, gone, axis=0), gone, axis=1)
-        sizes = np.delete(sizes, gone)
-        label[label == gone] = kept
-        label[label > gone] -= 1
+        target, merged = _most_alike(sums, sizes)
+        sums[target] += sums[merged]
+        sums[:, target] += sums[:, merged]
+        sizes[target] += sizes[merged]
+        sums = np.delete(np.delete(sums, merged, axis=0), merged, axis=1)
+        sizes = np.delete(sizes, merged)
+        label[label == merged] = target
+        label[label > merged] -= 1
     return label[piece]
 
 
 def _sums(rows: NDArray[np.float64], piece: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the sum of the rows of every cluster."""
-    return np.stack([rows[piece == one].sum(axis=0) for one in range(int(piece.max()) + 1)])
+    return np.stack([rows[piece == number].sum(axis=0) for number in range(int(piece.max()) + 1)])
 
 
 def _most_alike(sums: NDArray[np.float64], sizes: NDArray[np.int64]) -> tuple[int, int]:

@@ -88,8 +88,8 @@ def chance_draws(
     rate = float(np.mean(combined(numbers(accuracy, "accuracy"), client, sizes))) / 100
     draws = int(min(DRAWS, max(100, MAX_DRAWN_VALUES // len(sizes))))
     rng = np.random.default_rng(seed)
-    own = np.arange(len(sizes)) if test is None else test
-    _, first, shared = np.unique(own, return_index=True, return_inverse=True)
+    test_sets = np.arange(len(sizes)) if test is None else test
+    _, first, shared = np.unique(test_sets, return_index=True, return_inverse=True)
     drawn = rng.binomial(sizes[first], min(1.0, max(0.0, rate)), (draws, len(first)))
     right = drawn[:, shared]
     _, clients = codes(client, "client")

@@ -76,7 +76,7 @@ def registry(
 ) -> tuple[dict[str, Measure], dict[str, Definition], dict[str, tuple[str, ...]]]:
     """Return measures, definitions and columns of tables as measures.toml has them."""
     file = tomllib.loads(text)
-    spreads = {f"{level}/{name}": own for level in LEVELS for name, own in file["spreads"].items()}
+    spreads = {f"{level}/{name}": row for level in LEVELS for name, row in file["spreads"].items()}
     measures = {
         key: Measure(key, **{"head": file["heads"].get(key.rpartition("/")[0], "")} | entry)
         for key, entry in (spreads | file["measures"]).items()
@@ -97,16 +97,16 @@ def measure_of(path: str, others: Iterable[Measure] = ()) -> Measure:
     others: a user's own measures, which are known as well.
     """
     key = ALIASES.get(path, path)
-    known = MEASURES | {measure.key: measure for measure in others}
-    if key in known:
-        return known[key]
-    for template, measure in known.items():
+    measures = MEASURES | {measure.key: measure for measure in others}
+    if key in measures:
+        return measures[key]
+    for template, measure in measures.items():
         first, named, last = template.partition(NAME)
         name = key.removeprefix(f"{first}/").removesuffix(last)  # it may have a slash itself
         if named and name and key == f"{first}/{name}{last}":
             return replace(measure, key=key, head=" ".join(filter(None, (measure.head, name))))
-    close = difflib.get_close_matches(path, known, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    close = difflib.get_close_matches(path, measures, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(measures)}"
     raise ConfigError(f"there is no measure '{path}'; {hint}")
 
 
@@ -153,9 +153,9 @@ class OwnMeasure:
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     """Return mean, tenths and variance of the finite values; None if there are none."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
-    return {name: metric(known) for name, metric in OWN_SPREADS.items()} if len(known) else None
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    return {name: metric(finite) for name, metric in OWN_SPREADS.items()} if len(finite) else None
 
 
 def own_measures(described: Mapping[str, Mapping[str, Any]]) -> list[Measure]:

@@ -102,13 +102,13 @@ class Buckets(Coarse):
         if self.uneven:
             inner = np.floor(np.array(self.uneven) * edges + 1e-9).astype(np.int64)
             return np.concatenate([[0], inner, [edges]]).astype(np.int64)
-        places = np.arange(self.buckets * self.finer + 1, dtype=np.int64)
-        borders: Int64 = -(-places * edges // (self.buckets * self.finer))
+        positions = np.arange(self.buckets * self.finer + 1, dtype=np.int64)
+        borders: Int64 = -(-positions * edges // (self.buckets * self.finer))
         if self.finer == 1:
             return borders
         # The borders of all buckets, and near the cut those of the finer ones.
         reach = np.abs(borders - dropped(edges, reference.keep)) <= self.near * edges
-        kept: Int64 = borders[(places % self.finer == 0) | reach]
+        kept: Int64 = borders[(positions % self.finer == 0) | reach]
         # In a layer of few edges, many borders fall on the same place.
         return kept if kept.size <= MAX_BUCKETS + 1 else np.unique(kept)
 
@@ -193,8 +193,8 @@ class Boundary(Coarse):
     def borders(self, edges: int, reference: Reference) -> Int64:
         cut = dropped(edges, reference.keep)
         reach, band = int(self.reach * edges), int(self.band * edges)
-        places = np.array([cut - reach, cut - band, cut + band, cut + reach], np.int64)
-        return places.clip(0, edges)
+        positions = np.array([cut - reach, cut - band, cut + band, cut + reach], np.int64)
+        return positions.clip(0, edges)
 
 
 def ranking_of_mask(mask: Mask) -> Ranking:

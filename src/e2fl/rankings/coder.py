@@ -217,19 +217,19 @@ class Coarse(Ballot):
         self, codes: list[LayerCode], symbols: list[UInt8], reference: Reference
     ) -> Ranking:
         pairs = zip(codes, symbols, strict=True)
-        return {code.layer: self.rank(part, code, reference) for code, part in pairs}
+        return {code.layer: self.rank(moves, code, reference) for code, moves in pairs}
 
 
 def _streams(codes: list[LayerCode], symbols: list[UInt8]) -> tuple[Stream, Stream]:
     """Return the levels of the units, and the symbols of all layers by segment."""
-    levels = [code.levels(part) for code, part in zip(codes, symbols, strict=True)]
-    parts, lengths = [], []
-    for code, part, known in zip(codes, symbols, levels, strict=True):
-        positions, length = code.segments(known)
-        parts.append(part if positions is None else kernels.scatter(part, positions))
+    levels = [code.levels(moves) for code, moves in zip(codes, symbols, strict=True)]
+    ordered, lengths = [], []
+    for code, moves, unit_levels in zip(codes, symbols, levels, strict=True):
+        positions, length = code.segments(unit_levels)
+        ordered.append(moves if positions is None else kernels.scatter(moves, positions))
         lengths.append(length)
-    moves = np.concatenate(parts), np.concatenate(lengths), _alphabet(codes)
-    return (np.concatenate(levels), _units(codes), LEVELS), moves
+    all_moves = np.concatenate(ordered), np.concatenate(lengths), _alphabet(codes)
+    return (np.concatenate(levels), _units(codes), LEVELS), all_moves
 
 
 def _alphabet(codes: Sequence[LayerCode]) -> int:
@@ -261,16 +261,16 @@ def decode_layers(codes: list[LayerCode], raw: memoryview) -> list[UInt8]:
         decode_symbols(raw[_LENGTH:end], units, LEVELS) if units.size else np.empty(0, np.uint8)
     )
     ends = np.cumsum([sum(code.units) for code in codes], dtype=np.int64)
-    parts = np.split(levels, ends[:-1])
-    segments = [code.segments(part) for code, part in zip(codes, parts, strict=True)]
+    by_layer = zip(codes, np.split(levels, ends[:-1]), strict=True)
+    segments = [code.segments(unit_levels) for code, unit_levels in by_layer]
     lengths = np.concatenate([lengths for _, lengths in segments])
     flat = decode_symbols(raw[end:], lengths, _alphabet(codes))
     symbols = []
     for code, (positions, _) in zip(codes, segments, strict=True):
-        part, flat = flat[: code.size], flat[code.size :]
-        if part.max(initial=0) >= code.alphabet:
+        moves, flat = flat[: code.size], flat[code.size :]
+        if moves.max(initial=0) >= code.alphabet:
             raise WireError(f"the ballot of layer '{code.layer}' has a symbol of other layers")
-        symbols.append(part if positions is None else kernels.gather(part, positions))
+        symbols.append(moves if positions is None else kernels.gather(moves, positions))
     return symbols
 
 

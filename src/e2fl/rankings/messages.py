@@ -52,8 +52,8 @@ class CodedInvitation(Invitation):
     @classmethod
     def of(cls, invitation: ExactInvitation, downlink: Ballot, origin: Reference) -> Self:
         """Encode an invitation. origin: the initial ranking, which clients know from the seed."""
-        known = Reference(invitation.ranking, keep=origin.keep)
-        masks = [encode_mask(mask, known) for mask in invitation.masks]
+        mask_reference = Reference(invitation.ranking, keep=origin.keep)
+        masks = [encode_mask(mask, mask_reference) for mask in invitation.masks]
         codes = [downlink.encode(invitation.ranking, origin), *masks]
         return cls(tuple(map(len, codes)), b"".join(codes))
 
@@ -61,8 +61,8 @@ class CodedInvitation(Invitation):
         """Return the decoded invitation, or raise `WireError`."""
         ranking, *masks = split_codes(self.codes, self.lengths)
         start = downlink.decode(ranking, origin)
-        known = Reference(start, keep=origin.keep)
-        return ExactInvitation(start, tuple(decode_mask(mask, known) for mask in masks))
+        mask_reference = Reference(start, keep=origin.keep)
+        return ExactInvitation(start, tuple(decode_mask(mask, mask_reference) for mask in masks))
 
     def grouping_bytes(self, model: ModelSpec) -> int:
         return sum(self.lengths[1:])
@@ -159,8 +159,8 @@ class UncodedBallots(Ballots):
         coded = (self.groups, tuple(map(len, codes)), b"".join(codes))
         if not self.tables:
             return CodedBallots(*coded).to_bytes(model)
-        asked = ({layer: table[layer] for layer in reference.ranking} for table in self.tables)
-        return TabledBallots(*coded, b"".join(map(write_table, asked))).to_bytes(model)
+        tables = ({layer: table[layer] for layer in reference.ranking} for table in self.tables)
+        return TabledBallots(*coded, b"".join(map(write_table, tables))).to_bytes(model)
 
 
 class Masks(Downlink):
@@ -225,7 +225,7 @@ class RankedWeights(Invitation, Masks):
     ) -> Self:
         """Encode rankings. origin: the initial ranking."""
         codes = [ballot.encode(ranking, origin)]
-        codes += [ballot.encode(own, origin) for own in groups.values()]
+        codes += [ballot.encode(group_ranking, origin) for group_ranking in groups.values()]
         codes[1:] = [b"" if code == codes[0] else code for code in codes[1:]]
         return cls(tuple(groups), tuple(map(len, codes)), b"".join(codes), write_table(table))
 
@@ -237,9 +237,9 @@ class RankedWeights(Invitation, Masks):
             raise WireError(f"{len(self.lengths)} rankings are sent for {len(self.groups)} groups")
         first, *others = split_codes(self.codes, self.lengths)
         ranking = ballot.decode(first, origin)
-        own = (ballot.decode(code, origin) if code else ranking for code in others)
+        decoded = (ballot.decode(code, origin) if code else ranking for code in others)
         table = read_table(self.table, edges_of(origin.ranking))
-        return ranking, dict(zip(self.groups, own, strict=True)), table
+        return ranking, dict(zip(self.groups, decoded, strict=True)), table
 
     def grouping_bytes(self, model: ModelSpec) -> int:
         return sum(self.lengths[1:])

@@ -77,9 +77,9 @@ def read_ranking(raw: bytes | memoryview, edges: Mapping[str, int]) -> Ranking:
     ranking: Ranking = {}
     for layer, count in edges.items():
         size = kernels.packed_size(count)
-        part, raw = raw[:size], raw[size:]
+        packed, raw = raw[:size], raw[size:]
         try:
-            ranking[layer] = kernels.unpack_rank(np.frombuffer(part, np.uint8), count)
+            ranking[layer] = kernels.unpack_rank(np.frombuffer(packed, np.uint8), count)
         except ValueError as error:
             raise WireError(f"the ranking of layer '{layer}' is invalid: {error}") from None
     return ranking
@@ -129,8 +129,8 @@ def read_table(
     sizes = [len(places(count)) for count in edges.values()]
     if len(raw) != 4 * sum(sizes):
         raise WireError(f"a table of this model takes {4 * sum(sizes)} bytes, not {len(raw)}")
-    parts = np.split(np.frombuffer(raw, "<f4").astype(np.float32), np.cumsum(sizes)[:-1])
-    table = dict(zip(edges, parts, strict=True))
+    arrays = np.split(np.frombuffer(raw, "<f4").astype(np.float32), np.cumsum(sizes)[:-1])
+    table = dict(zip(edges, arrays, strict=True))
     for layer, values in table.items():
         if not np.isfinite(values).all() or (values[1:] < values[:-1]).any():
             raise WireError(f"the table of layer '{layer}' is not of finite, rising values")

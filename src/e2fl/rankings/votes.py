@@ -169,10 +169,10 @@ def most_exchanged(sums: Int64, kept: Bools, ballot: Ranks, weight: int = 1) -> 
     keys = (sums[numbers] - weight * ballot[numbers].astype(np.int64)) * edges + numbers
     above, below = np.sort(keys[kept[numbers]]), np.sort(keys[~kept[numbers]])[::-1]
     most = min(len(above), len(below))
-    place = np.arange(1, most + 1)
+    position = np.arange(1, most + 1)
     step = weight * edges
-    lifted = np.minimum.accumulate(below[:most] + step * place) + step * (edges - 1 - place)
-    lowered = np.maximum.accumulate(above[:most] - step * place) + step * place
+    lifted = np.minimum.accumulate(below[:most] + step * position) + step * (edges - 1 - position)
+    lowered = np.maximum.accumulate(above[:most] - step * position) + step * position
     return int(np.count_nonzero(lifted > lowered))
 
 
@@ -200,8 +200,7 @@ def influence(
         exchanged.append(
             [most_exchanged(count.sums, kept, ballot[layer], weights[1]) for ballot in ballots]
         )
-    shares = {
-        layer: 100 * max(own) / sizes[layer] for layer, own in zip(sizes, exchanged, strict=True)
-    }
+    by_layer = zip(sizes, exchanged, strict=True)
+    shares = {layer: 100 * max(counts) / sizes[layer] for layer, counts in by_layer}
     whole = 100 * max(map(sum, zip(*exchanged, strict=True))) / sum(sizes.values())
     return {"ballots": len(ballots), "mask": whole, "layers": shares}

@@ -73,9 +73,9 @@ def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str 
     for label, seeds in named.items():  # training alone comes first
         baseline = methods[0] if methods and methods[0].alone and same_data else None
         methods += _methods(label, seeds, baseline)
-    own: Json = {}
+    described: Json = {}
     for run in runs:
-        own |= run.summary.get("own_measures") or {}
+        described |= run.summary.get("own_measures") or {}
     study = Study(
         title=", ".join(dict.fromkeys(run.config["name"] for run in runs)),
         subtitle="",
@@ -84,7 +84,7 @@ def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str 
         runs=tuple(_run_facts(label, run) for label, repeats in named.items() for run in repeats),
         unfinished=unfinished,
         groups_found=any(run.summary.get("groups_are") == "found" for run in runs),
-        own=tuple(own_measures(own)),
+        own=tuple(own_measures(described)),
         attacked=_attack_costs(named),
         same_data=same_data,
         **_data(runs),
@@ -143,13 +143,13 @@ def labels_of(methods: Sequence[tuple[Json, str | None]]) -> list[str]:
     """
     named = [(_name(config, title), _texts(config)) for config, title in methods]
     labels = []
-    for name, own in named:
+    for name, texts in named:
         namesakes = [settings for other, settings in named if other == name]
-        differ = {key for key in own if any(other.get(key) != own[key] for other in namesakes)}
+        differ = {key for key in texts if any(other.get(key) != texts[key] for other in namesakes)}
         # Settings of a section tell two methods apart only where its name is the same.
         sections = tuple(key.removesuffix("name") for key in differ if key.endswith(".name"))
         shown = {k for k in differ if k.endswith(".name") or not k.startswith(sections)}
-        label = _label(name, {key: own[key] for key in own if key in shown})
+        label = _label(name, {key: texts[key] for key in texts if key in shown})
         labels.append(label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 3]}...")
     return [
         label if labels.count(label) == 1 else f"{label} #{position}"
@@ -184,7 +184,7 @@ def _differing(named: Mapping[str, Sequence[Run]]) -> list[str]:
 def _methods(label: str, repeats: Sequence[Run], baseline: Method | None) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
     rows = frame(repeats)
-    found = [run.summary for run in repeats if run.summary.get("membership") == "found"]
+    inferred = [run.summary for run in repeats if run.summary.get("membership") == "found"]
     return [
         Method(
             view_label(label, view),
@@ -192,7 +192,7 @@ def _methods(label: str, repeats: Sequence[Run], baseline: Method | None) -> lis
             _clients(repeats, view),
             alone=not view and _alone(repeats[0]),
             view=bool(view),
-            recovers=not view and any(summary.get("inference") for summary in found),
+            recovers=not view and any(summary.get("inference") for summary in inferred),
             attacked=bool(_attack(repeats[0])),
             baseline=baseline,
         )
@@ -266,7 +266,8 @@ def _comparison_warnings(study: Study, by_method: Sequence[Sequence[Run]]) -> It
     }
     if not study.same_data:
         yield words("unfair", "data")
-    yield from (words("unfair", name) for name, own in values.items() if len({*own} - {None}) > 1)
+    differing = (name for name, choices in values.items() if len({*choices} - {None}) > 1)
+    yield from (words("unfair", name) for name in differing)
     medians = [method.clients["n"].median() for method in study.main if len(method.clients)]
     if min(medians, default=MIN_TEST_ROWS) < MIN_TEST_ROWS:
         yield words("unfair", "few_rows", rows=min(medians))
@@ -323,12 +324,12 @@ def _attack_costs(named: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
     """
     clean, attacked = {}, []
     for label, run in ((label, run) for label, repeats in named.items() for run in repeats):
-        given = run.config.get("attack") or {}
-        placement = {name: given.get(name) for name in PLACEMENT}
+        settings = run.config.get("attack") or {}
+        placement = {name: settings.get(name) for name in PLACEMENT}
         key = json.dumps([_settings(run.config | {"attack": placement}), run.seed])
         if _attack(run):
-            attacked.append((key, str(given["name"]), run))
-        elif given:
+            attacked.append((key, str(settings["name"]), run))
+        elif settings:
             clean[key] = label, run
     return pd.DataFrame(
         {"method": clean[key][0], "attack": attack, **_attack_cost(clean[key][1], run)}
@@ -361,9 +362,9 @@ def _changed_edges(clean: Path | None, attacked: Path | None) -> float:
     """Return the percentage of kept edges that the attacked run drops, over all its masks."""
     before, after = ({} if folder is None else _masks(folder) for folder in (clean, attacked))
     names = before.keys() & after.keys()
-    kept = sum(int(before[name].sum()) for name in names)
+    total = sum(int(before[name].sum()) for name in names)
     lost = sum(int((before[name] & ~after[name]).sum()) for name in names)
-    return 100 * lost / kept if kept else nan
+    return 100 * lost / total if total else nan
 
 
 def _masks(folder: Path) -> dict[str, Any]:

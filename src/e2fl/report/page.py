@@ -101,13 +101,13 @@ def export(study: Study, parts: Sequence[Section], folder: Path) -> None:
 @cache
 def bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache."""
-    kept = Path(pooch.os_cache("e2fl")) / f"vega-embed-{version('vl-convert-python')}.js"
+    cached = Path(pooch.os_cache("e2fl")) / f"vega-embed-{version('vl-convert-python')}.js"
     with suppress(OSError, ValueError):
-        return kept.read_text(encoding="utf-8")
+        return cached.read_text(encoding="utf-8")
     text = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     text = text.replace("</script", r"<\/script").replace("<!--", r"<\!--")
     with suppress(StorageError):  # a cache that cannot be written costs time only
-        write_text(kept, text)
+        write_text(cached, text)
     return text
 
 

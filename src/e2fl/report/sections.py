@@ -100,20 +100,20 @@ def difference_table(study: Study) -> Table:
 def budget_sentence(study: Study) -> str:
     """Return whether the budgets differ, in words; empty for one method."""
     epochs = {method.label: method.mean("budget/client_epochs") for method in study.main}
-    known = pd.Series(epochs, dtype=float).dropna()
-    if known.empty or len(study.main) == 1:
+    finite = pd.Series(epochs, dtype=float).dropna()
+    if finite.empty or len(study.main) == 1:
         return ""
-    ends = {"most": known.max(), "least": known.min()}
+    ends = {"most": finite.max(), "least": finite.min()}
     kind = "equal" if ends["most"] <= 1.001 * ends["least"] else "differ"
-    return words("outcome", kind, high=known.idxmax(), low=known.idxmin(), **ends)
+    return words("outcome", kind, high=finite.idxmax(), low=finite.idxmin(), **ends)
 
 
 def groups(study: Study) -> Section | None:
     """Does every group get a good model, however small it is?"""
     if not study.group_names:
         return None
-    found = words("groups", "found") if study.groups_found else ""
-    return Section("groups", (), [group_dots(study)], [group_table(study)], found=found)
+    note = words("groups", "found") if study.groups_found else ""
+    return Section("groups", (), [group_dots(study)], [group_table(study)], found=note)
 
 
 def group_dots(study: Study) -> Plot:
@@ -238,8 +238,8 @@ def lowest_table(study: Study) -> Table:
     subject = study.subject
     every = pd.concat([method.clients.assign(method=method.label) for method in study.methods])
     wide = every.pivot(index=["seed", "client"], columns="method", values="accuracy").reset_index()
-    known = subject.clients[["seed", "client", "group", "n"]].astype({"n": int})
-    lowest = known.merge(wide, on=["seed", "client"], suffixes=("", " "))
+    rows = subject.clients[["seed", "client", "group", "n"]].astype({"n": int})
+    lowest = rows.merge(wide, on=["seed", "client"], suffixes=("", " "))
     lowest = lowest.sort_values([subject.label, "seed", "client"], kind="stable")[:LOWEST_CLIENTS]
     columns = [Column("client", "client")]
     columns += [Column("seed", "seed", 0)] if len(study.seeds) > 1 else []
@@ -299,11 +299,11 @@ def curve_rows(study: Study, keys: Iterable[str]) -> pd.DataFrame:
     """Return the rounds that all seeds have: bytes sent so far, measures with their intervals."""
     rows: list[Row] = []
     for method in study.methods:
-        for number, own in method.rows.groupby("round"):
-            if len(own) == len(method.seeds):
-                rows.append({"method": method.label, "round": number, SENT: own[SENT].mean()})
+        for number, seeds in method.rows.groupby("round"):
+            if len(seeds) == len(method.seeds):
+                rows.append({"method": method.label, "round": number, SENT: seeds[SENT].mean()})
                 for key in keys:
-                    rows[-1] |= seed_cells(key, own.reindex(columns=[key])[key])
+                    rows[-1] |= seed_cells(key, seeds.reindex(columns=[key])[key])
     return pd.DataFrame(rows)
 
 

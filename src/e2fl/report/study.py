@@ -32,10 +32,10 @@ def _rows_of(run: Run) -> Iterator[Json]:
     for line in run.history:
         last = bool(run.summary) and line is run.history[-1]
         for view in ("", *line.get("views", {})):
-            part = _with_view(line, view)
+            record = _with_view(line, view)
             if last:
                 whole = _with_view(run.summary, view)
-                part |= {key: whole[key] for key in WHOLE_RUN if whole.get(key)}
+                record |= {key: whole[key] for key in WHOLE_RUN if whole.get(key)}
             yield {
                 "method": view_label(run.label, view),
                 "label": run.label,
@@ -44,17 +44,17 @@ def _rows_of(run: Run) -> Iterator[Json]:
                 "view": view,
                 "round": line["round"],
                 "last": last,
-                **with_derived(numbers_of(part)),
+                **with_derived(numbers_of(record)),
             }
 
 
 def _with_view(record: Json, view: str) -> Json:
     """Return a line of history, or a summary, with the measures of one view in place of the own."""
-    part = {key: value for key, value in record.items() if key not in ("views", "validation")}
+    selected = {key: value for key, value in record.items() if key not in ("views", "validation")}
     validation = record.get("validation")
     if validation is not None:
-        part["validation"] = _with_view(validation, view)
-    return part | record.get("views", {}).get(view, {}) if view else part
+        selected["validation"] = _with_view(validation, view)
+    return selected | record.get("views", {}).get(view, {}) if view else selected
 
 
 def with_derived(numbers: dict[str, float]) -> dict[str, float]:
@@ -153,11 +153,11 @@ class Method:
 
     def minus(self, other: "Method", key: str) -> Interval | None:
         """Return the difference to another method, over the seeds of both, paired."""
-        own, others = self.by_seed(key), other.by_seed(key)
-        if not own or not others:
+        first, second = self.by_seed(key), other.by_seed(key)
+        if not first or not second:
             return None
-        unpaired = Interval(float(np.mean([*own.values()]) - np.mean([*others.values()])))
-        return paired(own, others) or unpaired
+        unpaired = Interval(float(np.mean([*first.values()]) - np.mean([*second.values()])))
+        return paired(first, second) or unpaired
 
     @property
     def groups(self) -> list[str]:
@@ -167,8 +167,8 @@ class Method:
     def lowest_groups(self, seed: int) -> list[str]:
         """Return the tenth of the groups with the lowest accuracy: group/worst10 averages these."""
         values = {name: self.final[f"groups/{name}/accuracy"].loc[seed] for name in self.groups}
-        known = pd.Series(values, dtype=float).dropna().sort_values(kind="stable")
-        return list(known.index[: tenth(len(known))])
+        finite = pd.Series(values, dtype=float).dropna().sort_values(kind="stable")
+        return list(finite.index[: tenth(len(finite))])
 
     def _members(self, key: str) -> Numbers:
         """Return the accuracies that a measure of one run is the mean of; none: it is no mean."""
@@ -221,14 +221,14 @@ def _tests(rows: pd.DataFrame) -> Positions:
 
     Their losses are equal; without losses, a whole group has one accuracy.
     """
-    own = pd.Series(np.arange(len(rows)), rows.index)
+    positions = pd.Series(np.arange(len(rows)), rows.index)
     if "loss" not in rows:
-        return own.to_numpy()
+        return positions.to_numpy()
     of_group = rows.groupby("group")["accuracy"]
-    one = (of_group.transform("nunique") == 1) & (of_group.transform("size") > 2)
-    loss = rows["loss"].mask(rows["loss"].isna() & one & (rows["n"] >= MIN_SHARED_ROWS), 1.0)
+    equal = (of_group.transform("nunique") == 1) & (of_group.transform("size") > 2)
+    loss = rows["loss"].mask(rows["loss"].isna() & equal & (rows["n"] >= MIN_SHARED_ROWS), 1.0)
     same = [rows["group"], rows["n"], rows["accuracy"], loss]
-    return own.groupby(same).transform("min").where(loss > 0, own).to_numpy(np.int64)
+    return positions.groupby(same).transform("min").where(loss > 0, positions).to_numpy(np.int64)
 
 
 def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:

@@ -78,8 +78,8 @@ def interval_cells(key: str, interval: Interval | None) -> dict[str, float | Non
 
 def seed_cells(key: str, values: "pd.Series[float]") -> dict[str, float | None]:
     """Return the cells of the mean of values from different seeds, with its interval."""
-    known = values.dropna().to_list()
-    return interval_cells(key, over_seeds(known)) if known else {key: None}
+    finite = values.dropna().to_list()
+    return interval_cells(key, over_seeds(finite)) if finite else {key: None}
 
 
 class Table:
@@ -101,12 +101,12 @@ class Table:
         self.key, self.title, self.columns = key, title, tuple(columns)
         self.note, self.bold = note, frozenset(bold)
         cells = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows), dtype=object)
-        own = {column.key for column in columns}
+        required = {column.key for column in columns}
         keys = [f"{column.key}{suffix}" for column in columns for suffix in CELL_SUFFIXES]
-        cells = cells.reindex(columns=[key for key in keys if key in own or key in cells])
+        cells = cells.reindex(columns=[key for key in keys if key in required or key in cells])
         exact = cells.reset_index(drop=True).astype(object)
         exact = exact.where(exact.map(_known).astype(bool), None)
-        self.frame = exact[[key for key in exact if key in own or exact[key].notna().any()]]
+        self.frame = exact[[key for key in exact if key in required or exact[key].notna().any()]]
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -233,10 +233,10 @@ def written(value: float | str | None, column: Column) -> str:
 
 def byte_unit(sizes: Iterable[float | None]) -> tuple[str, float, int]:
     """Return the unit for these numbers of bytes, the bytes in it, and decimals that show them."""
-    known = [size for size in sizes if size]
-    top = max(known, default=0.0)
+    positive = [size for size in sizes if size]
+    top = max(positive, default=0.0)
     name, size = next((unit for unit in UNITS if top >= unit[1]), UNITS[-1])
-    return name, size, 0 if size == 1.0 else 2 if min(known, default=size) >= 0.01 * size else 4
+    return name, size, 0 if size == 1.0 else 2 if min(positive, default=size) >= 0.01 * size else 4
 
 
 def tex(text: str) -> str:
@@ -363,5 +363,5 @@ def best_cells(methods: Sequence[Method], measures: Sequence[Measure]) -> set[tu
 
 def all_by_chance(methods: Iterable[Method], key: str) -> bool:
     """Return whether chance alone explains this spread for every method that has it."""
-    known = [method for method in methods if key in method.chance and method.by_seed(key)]
-    return bool(known) and all(method.by_chance(key) for method in known)
+    measured = [method for method in methods if key in method.chance and method.by_seed(key)]
+    return bool(measured) and all(method.by_chance(key) for method in measured)

@@ -198,8 +198,8 @@ def a_toy_task_is_learnt(problem: Problem) -> None:
     """After some rounds, accuracy is far above chance."""
     *_, last = problem.run(problem.federation(), problem.rounds)
     assert last.scores is not None
-    own = [total(next(iter(score.views.values())).values()) for score in last.scores.values()]
-    reached = float(np.mean([tally.accuracy for tally in own]))
+    tallies = [total(next(iter(score.views.values())).values()) for score in last.scores.values()]
+    reached = float(np.mean([tally.accuracy for tally in tallies]))
     words = f"accuracy is only {reached:.1f} % after {problem.rounds} rounds"
     assert reached >= problem.accuracy, words
 
@@ -207,9 +207,9 @@ def a_toy_task_is_learnt(problem: Problem) -> None:
 def resumed_equals_uninterrupted(problem: Problem) -> None:
     """A run that is killed and resumed from its checkpoint ends like one that was never killed."""
     through, kind = problem.uninterrupted, types_of(problem.algorithm).state
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         for stop in {0, len(through) - 2}:
-            folder = Path(place) / f"stop-{stop}"
+            folder = Path(directory) / f"stop-{stop}"
             federation = problem.federation(memories=folder / "clients")
             # One more round runs than is saved: it must be dropped.
             for done, _ in zip(problem.run(federation, 4), range(stop + 2), strict=False):
@@ -217,23 +217,23 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
                     ever = done.ever_answered
                     saved = Checkpoint(done.number, done.state, ever_answered=ever)
                     checkpoint.save(folder, saved)
-            found = checkpoint.latest(folder, kind)
-            assert found is not None
+            latest = checkpoint.latest(folder, kind)
+            assert latest is not None
             federation = problem.federation(threads=1, memories=folder / "clients")
-            federation.memories.rewind(found.round_number)
-            resume = Round(found.round_number, found.state, found.ever_answered)
+            federation.memories.rewind(latest.round_number)
+            resume = Round(latest.round_number, latest.state, latest.ever_answered)
             rest = list(problem.run(federation, 4, resume))
             assert same(through[stop + 1 :], rest), (
-                f"resumed after round {found.round_number}, a run ends differently"
+                f"resumed after round {latest.round_number}, a run ends differently"
             )
 
 
 def states_survive_a_checkpoint(problem: Problem) -> None:
     """A state survives being saved and loaded."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         for number, recorded in enumerate(problem.recorded_rounds, start=1):
-            checkpoint.save(Path(place), Checkpoint(number, recorded.state))
-            saved = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
+            checkpoint.save(Path(directory), Checkpoint(number, recorded.state))
+            saved = checkpoint.latest(Path(directory), types_of(problem.algorithm).state)
             assert saved is not None
             assert same((number, recorded.state), (saved.round_number, saved.state)), (
                 "a state does not survive its checkpoint"
@@ -246,8 +246,8 @@ def an_unseen_client_gets_a_model(problem: Problem) -> None:
     state = problem.uninterrupted[-1].state
     unseen = problem.federation().evaluate_unseen(state, {stranger.id: stranger})
     assert not unseen.faults, f"an unseen client gets no model: {unseen.faults[stranger.id]}"
-    own = next(iter(unseen.scores[stranger.id].views.values()))
-    assert total(own.values()).n == len(stranger.test)
+    tallies = next(iter(unseen.scores[stranger.id].views.values()))
+    assert total(tallies.values()).n == len(stranger.test)
 
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
