@@ -149,21 +149,21 @@ class Server:
         self.checks = OutputChecks(algorithm, model.spec)
         self.checks.signatures()
         self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
-        if resume is None:
-            state = expect(
-                algorithm.start(model, population, seed), self.types.state, algorithm, "start"
-            )
-            # Fail now, not after the last round, if the description cannot be stored.
-            self.checks.description(algorithm.describe(state))
-            self.done = Round(0, state)
-            # A preparation is round 0: a run that has one starts before round 1.
-            self.done = Round(-1 if self.ask_of(0).kind == "prepare" else 0, state)
-        else:
-            self.done = resume
+        self.done = resume or self._begin(model)
+        if resume is None and self.ask_of(0).kind == "prepare":
+            self.done = replace(self.done, number=-1)  # a preparation is round 0
         self.request: RoundRequest  # of the round that was asked for last
         # Called with each election: its round, and whether it is evaluated. It may read ballots
         # only during the call.
         self.witness: Callable[[int, bool, Election], None] | None = None
+
+    def _begin(self, model: Model) -> Round:
+        """Return the round before the first one."""
+        state = self.algorithm.start(model, self.population, self.seed)
+        expect(state, self.types.state, self.algorithm, "start")
+        # Fail now, not after the last round, if the description cannot be stored.
+        self.checks.description(self.algorithm.describe(state))
+        return Round(0, state)
 
     @property
     def state(self) -> Any:

@@ -31,7 +31,6 @@ from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
 from e2fl.grouping import Grouping, KnownGroups, Membership
-from e2fl.grouping.base import ExamplesByGroup
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask, Draw
@@ -323,8 +322,7 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
     def train(self, message: Invitation, client: Client, learner: Learner) -> Ballots:
         sent = self.decoded(message, learner)
         models = list(sent.models.values())
-        examples = self.grouping.examples_by_group(models, client, learner)
-        examples = checked_parts(examples, self.grouping)
+        examples = self.grouping.checked_examples(models, client, learner)
         if self.inside == "majority" and len(examples) > 1:
             largest, _ = max(examples, key=lambda part: len(part[1]))  # ties: the first
             examples = [(largest, client.train)]
@@ -374,13 +372,3 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
 
         membership = self.grouping.place_unseen(state.membership, client, train)
         return super().for_unseen(replace(state, membership=membership), client, learner)
-
-
-def checked_parts(returned: object, grouping: Grouping) -> ExamplesByGroup:
-    """Return pairs of group and examples; raise an error if a grouping did not return that."""
-    pairs = expect(returned, list, grouping, "examples_by_group")
-    for pair in pairs:
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Examples)):
-            what = f"{type(grouping).__name__}.examples_by_group returned {pair!r:.60}"
-            raise ConfigError(f"{what}; it must return pairs, such as [(0, client.train)]")
-    return pairs

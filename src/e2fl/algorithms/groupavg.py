@@ -91,7 +91,7 @@ class GroupAvg(Dense[GroupAvgState, GroupAvgModels, GroupAvgReply, GroupAvgModel
 
     def train(self, message: GroupAvgModels, client: Client, learner: Learner) -> GroupAvgReply:
         models: Any = message.models  # a grouping compares models of any kind
-        examples = self.grouping.examples_by_group(models, client, learner)
+        examples = self.grouping.checked_examples(models, client, learner)
         group, _ = max(examples, key=lambda pair: len(pair[1]))
         return GroupAvgReply(learner.fit(message.params, client.train), group)
 

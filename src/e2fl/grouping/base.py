@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from e2fl.construct import Checked
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
-from e2fl.errors import ConfigError, WireError
+from e2fl.errors import ConfigError, WireError, expect
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning import Learner
 from e2fl.models import Model
@@ -126,6 +126,17 @@ class Grouping(Checked, ABC):
         masks: of the `candidate_groups`.
         """
         return [(NO_GROUP, client.train)]
+
+    def checked_examples(
+        self, masks: Sequence[Mask], client: Client, learner: Learner
+    ) -> ExamplesByGroup:
+        """Return `examples_by_group`; raise `ConfigError` if it does not return pairs."""
+        pairs = self.examples_by_group(masks, client, learner)
+        for pair in expect(pairs, list, self, "examples_by_group"):
+            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Examples)):
+                what = f"{type(self).__name__}.examples_by_group returned {pair!r:.60}"
+                raise ConfigError(f"{what}; it must return pairs, such as [(0, client.train)]")
+        return pairs
 
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner

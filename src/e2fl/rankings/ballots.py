@@ -72,9 +72,7 @@ class Buckets(Coarse):
         Limits(least=1),
     ] = 1
     near: Annotated[
-        float,
-        Doc("as a fraction of the ranking, to each side of the cut"),
-        Limits(least=0, most=1),
+        float, Doc("as a fraction of the ranking, to each side of the cut"), Limits(least=0, most=1)
     ] = 0.1
 
     def __post_init__(self) -> None:
@@ -128,9 +126,7 @@ class Moves(Coarse):
     ] = 16
     finer: Annotated[int, Doc("times as many steps near the cut"), Limits(least=1)] = 4
     near: Annotated[
-        float,
-        Doc("as a fraction of the ranking, to each side of the cut"),
-        Limits(least=0, most=1),
+        float, Doc("as a fraction of the ranking, to each side of the cut"), Limits(least=0, most=1)
     ] = 0.1
 
     def __post_init__(self) -> None:
@@ -172,9 +168,7 @@ class Boundary(Coarse):
     """
 
     reach: Annotated[
-        float,
-        Doc("as a fraction of the ranking, to each side of the cut"),
-        Limits(above=0, most=1),
+        float, Doc("as a fraction of the ranking, to each side of the cut"), Limits(above=0, most=1)
     ] = 0.1
     band: Annotated[
         float,

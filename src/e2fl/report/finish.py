@@ -31,11 +31,7 @@ def printed(study: Study, table: Table | None = None) -> str:
 
 
 def finish(
-    runs: Sequence[Run],
-    out: Path,
-    command: str = "",
-    notes: Sequence[str] = (),
-    **options: Any,
+    runs: Sequence[Run], out: Path, command: str = "", notes: Sequence[str] = (), **options: Any
 ) -> None:
     """Print the table and the verdict, and write the page; of a comparison, the table for a paper.
 

@@ -253,11 +253,7 @@ def _capital(text: str) -> str:
 
 
 def summary_table(
-    study: Study,
-    columns: Sequence[str] = (),
-    plus_minus: PlusMinus = "std",
-    *,
-    views: bool = True,
+    study: Study, columns: Sequence[str] = (), plus_minus: PlusMinus = "std", *, views: bool = True
 ) -> Table:
     """Return the table of a comparison, for a terminal and for a paper; ± is always explained.
 
