@@ -87,7 +87,7 @@ class Attack(Checked):
         return client
 
     def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
-        """Return what the malicious clients of a round reply."""
+        """Return the replies of the malicious clients of a round."""
         return known.replies
 
 
@@ -162,7 +162,7 @@ class Reverse(Attack):
         }
 
     def changed(self, rank: Ranks, known: Collusion, honest: Sequence[Ranks], layer: str) -> Ranks:
-        """Return what is sent for a layer. rank: what they would elect by their honest ballots."""
+        """Return the forged ranks of a layer. rank: those that their honest ballots elect."""
         return len(rank) - 1 - rank
 
 

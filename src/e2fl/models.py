@@ -54,9 +54,9 @@ class Layer:
 
 
 def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, flat: bool) -> str:
-    """Return what is wrong with a value that should hold one array of this type for each layer.
+    """Return the defect of a value that should hold one array of this type for each layer.
 
-    Empty if nothing is.
+    Empty if there is none.
 
     flat: arrays have one dimension, as masks and rankings do; otherwise the shape of the layer.
     """

@@ -1,6 +1,6 @@
 """The federated loop, once, for every algorithm and every runtime. Read this first.
 
-`Server` is the server's side of a run: it asks clients, takes their replies and offers models.
+`Server` is the server's side of a run: it asks clients, aggregates their replies and serves models.
 `run` drives it over a `Federation`, simulated or on Flower.
 """
 
@@ -137,8 +137,8 @@ class Server:
         evaluate_clients: how many clients evaluate before the last round, always the same; 0: all.
         update_limit: clip updates with a norm above this many times the median of the round; 0:
         never.
-        examples_limit: what a reply may claim as `examples`, at most; 0: what the largest client
-        has, if known.
+        examples_limit: the most `examples` a reply may claim; 0: those of the largest client, if
+        known.
         """
         self.algorithm, self.population, self.seed = algorithm, population, seed
         self.evaluate_every, self.update_limit = evaluate_every, update_limit
@@ -155,7 +155,7 @@ class Server:
         self.request: RoundRequest  # of the round that was asked for last
         # Called with each election: its round, and whether it is evaluated. It may read ballots
         # only during the call.
-        self.witness: Callable[[int, bool, Election], None] | None = None
+        self.on_election: Callable[[int, bool, Election], None] | None = None
 
     def _begin(self, model: Model) -> Round:
         """Return the round before the first one."""
@@ -174,7 +174,7 @@ class Server:
         return self.done.number >= self.last
 
     def ask_of(self, round_number: int) -> Ask:
-        """Return what the algorithm asks for in a round, checked."""
+        """Return the checked request of the algorithm for a round."""
         ask = self.algorithm.ask(
             self.state,
             self.population,
@@ -214,10 +214,10 @@ class Server:
             after = self.algorithm.aggregate(self.state, accepted) if accepted else self.state
         state = expect(after, self.types.state, self.algorithm, "aggregate")
         number, trains = self.request.round_number, self.request.ask.kind == "train"
-        if self.witness is not None and trains:
+        if self.on_election is not None and trains:
             election = self.algorithm.election(self.state, accepted, state)
             if election is not None:
-                self.witness(number, self.evaluates, election)
+                self.on_election(number, self.evaluates, election)
         losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
             number,
@@ -280,7 +280,7 @@ class Server:
         return self.due or self.request.round_number == self.last
 
     def serve(self) -> Mapping[ClientId, Message] | None:
-        """Return what clients evaluate after this round; None: it is not evaluated."""
+        """Return the messages that clients evaluate after this round; None: it is not evaluated."""
         if not self.evaluates:
             return None
         clients = self.population.ids if self.done.number == self.last else self.evaluated

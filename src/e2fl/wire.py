@@ -1,4 +1,4 @@
-"""Messages: what is sent, and its exact bytes (docs/ballots.md has the layout).
+"""Messages and their exact bytes (docs/ballots.md has the layout).
 
 A message is a frozen dataclass whose field types define its format, so a new message is a new
 dataclass. Received bytes are untrusted: `from_bytes` checks every length against the model before
@@ -98,7 +98,7 @@ class Message:
         return cast(Self, form.message(**values))
 
     def defect(self, model: ModelSpec) -> str:
-        """Return what is wrong with a field: "params has no layer 'fc1.weight'"; empty: nothing."""
+        """Return the defect of a field, such as "params has no layer 'fc1.weight'"; empty: none."""
         for field in self._fields():
             value = getattr(self, field.name)
             if field.many and not isinstance(value, tuple):
@@ -109,7 +109,7 @@ class Message:
         return ""
 
     def grouping_bytes(self, model: ModelSpec) -> int:
-        """Return how many of these bytes are sent only so that the client can find its group."""
+        """Return the bytes that are sent only so that the client can find its group."""
         return 0
 
     def weights_field(self) -> str | None:
@@ -140,7 +140,7 @@ class _Item:
     size: Callable[[ModelSpec], int]
     write: Callable[[Any, ModelSpec], bytes]
     read: Callable[[memoryview, ModelSpec], Any]
-    defect: Callable[[Any, ModelSpec], str]  # what is wrong with a value; empty: nothing
+    defect: Callable[[Any, ModelSpec], str]  # of a value; empty: none
 
 
 def _by_layer(

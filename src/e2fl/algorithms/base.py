@@ -101,9 +101,8 @@ class Election:
 class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
     """One federated algorithm. Its fields are its hyper-parameters.
 
-    A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, what a client
-    trains from, what it replies, and what it is sent to predict with. The last three are messages
-    (`e2fl.wire`).
+    A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, and three messages
+    (`e2fl.wire`): the one a client trains from, its reply, and the one it predicts with.
     """
 
     clients_per_round: Annotated[int, Doc("clients asked in a round"), Limits(least=1)] = 10
@@ -141,7 +140,7 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
     def ask(
         self, state: State, population: Population, round_number: int, last: int, draw: Draw
     ) -> Ask:
-        """Return which clients are asked next, and for what.
+        """Return which clients are asked next, and the layers they reply with.
 
         round_number: from 1 to `last`; 0 asks whether a preparation comes first (`Ask.kind`).
         draw: draws this many clients by the experiment's participation policy.
@@ -150,9 +149,9 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
 
     @abstractmethod
     def broadcast(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Down]:
-        """Return what each client trains from.
+        """Return the message that each client trains from.
 
-        Clients that get the same share one object, which is encoded once.
+        Clients that get equal messages share one object, which is encoded once.
         """
 
     def check(self, state: State, client: ClientId, reply: Up) -> Up:
@@ -183,12 +182,12 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
 
     @abstractmethod
     def serve(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Served]:
-        """Return what each client is sent to predict with."""
+        """Return the message that each client predicts with."""
 
     def election(
         self, before: State, replies: Mapping[ClientId, Up], after: State
     ) -> Election | None:
-        """Return what `aggregate` counted; None if it does not elect. Replies are read lazily."""
+        """Return the election in `aggregate`; None if there is none. Replies are read lazily."""
         return None
 
     def describe(self, state: State) -> Description:

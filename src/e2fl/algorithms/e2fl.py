@@ -312,7 +312,7 @@ class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
     # On a client.
 
     def decoded(self, message: Invitation | Masks, learner: Learner) -> DecodedMessage:
-        """Return what a client is sent, decoded once for all clients that share the message."""
+        """Return a message decoded, once for all clients that share it."""
         if "decoded" not in message.cache:
             context = replace(context_of(learner.model), initial=learner.supernet.ranking)
             message.cache["decoded"] = self.read(context).decode(message)

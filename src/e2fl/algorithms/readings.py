@@ -93,14 +93,14 @@ class Reading:
     # On the server.
 
     def invitation(self, ranking: Ranking, groups: Rankings) -> Invitation:
-        """Return what a client trains from. groups: those it chooses from."""
+        """Return the message a client trains from. groups: the candidates for its group."""
         invitation = ExactInvitation(ranking, tuple(map(self.model, groups.values())))
         if self.replies is ExactBallots:
             return invitation
         return CodedInvitation.of(invitation, self.downlink, self.context.origin)
 
     def masks(self, ranking: Ranking, groups: Rankings, voted: tuple[GroupId, ...]) -> Masks:
-        """Return what a client predicts with. groups: those it may belong to.
+        """Return the message a client predicts with. groups: those it may belong to.
 
         A group that never voted has learned nothing: the global ranking stands for its own.
         """
@@ -115,7 +115,7 @@ class Reading:
     # On a client.
 
     def decode(self, message: Invitation | Masks) -> DecodedMessage:
-        """Return what is in a message, or raise `WireError`."""
+        """Return the content of a message, or raise `WireError`."""
         if isinstance(message, CodedInvitation):
             message = message.decode(self.downlink, self.context.origin)
         if isinstance(message, ExactInvitation):
@@ -133,13 +133,13 @@ class Reading:
         return learner.fit_scores(ranking, rows, part=part)
 
     def ranked(self, trained: Any) -> tuple[Ranking, WeightTable]:
-        """Return the ranking of what was trained, and its table, empty if there is none."""
+        """Return the ranking of trained values, and their table, empty if there is none."""
         return trained, {}
 
     def reply(
         self, start: Ranking, trained: Sequence[tuple[GroupId, Any]], meter: Meter
     ) -> Ballots:
-        """Return what was trained from `start` for each group, as ballots."""
+        """Return the ballots of a client that trained from `start`, one for each group."""
         groups = tuple(group for group, _ in trained)
         ranked = [self.ranked(model) for _, model in trained]
         rankings = tuple(ranking for ranking, _ in ranked)
@@ -156,7 +156,7 @@ class Reading:
         return mask_layers(ranking, self.context.keep)
 
     def elected(self, ranking: Ranking, trained: Any, weight: float) -> AnyModel:
-        """Return the model that a group's ranking and what a client trained from it elect."""
+        """Return the model elected by a group's ranking and the one a client trained from it."""
         return self.model(elect([ranking], trained, weight, rule=self.vote))
 
     def own_model(
@@ -225,6 +225,6 @@ class WeightReading(Reading):
 
 
 def context_of(model: Model, weights: Params | None = None) -> ModelContext:
-    """Return what is known of a model before the first round. weights: for a table of them."""
+    """Return the context of a model before the first round. weights: for the table."""
     shapes = {layer.name: layer.shape for layer in model.spec.layers}
     return ModelContext(keep=model.keep, shapes=shapes, table=table_of(weights or {}))

@@ -1,4 +1,4 @@
-"""Checks at the border between the runtime and an algorithm."""
+"""Checks of what an algorithm returns to the runtime."""
 
 import inspect
 import json
@@ -134,7 +134,7 @@ class OutputChecks:
         return described
 
     def _defect_of(self, model: Any) -> str:
-        """Return what is wrong with weights or a mask; empty if nothing is."""
+        """Return the defect of weights or a mask; empty if there is none."""
         first = next(iter(model.values()), None) if isinstance(model, Mapping) else None
         mask = isinstance(first, np.ndarray)
         kind = np.ndarray if mask else torch.Tensor

@@ -149,7 +149,7 @@ class Grouping(Checked, ABC):
     ) -> Membership:
         """Return the membership with an unseen client added.
 
-        train: returns what the client would have sent before round 1, trained from a ranking.
+        train: returns the ballot of the client before round 1, trained from a ranking.
         """
         return membership
 

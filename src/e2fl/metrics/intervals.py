@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from e2fl.metrics.accuracy import Labels, Numbers, Positions, codes, combined, numbers, tenth
 
 LEVEL = 0.95
-MIN_CLIENTS = 5  # with fewer clients than this, an interval over clients means nothing
+MIN_CLIENTS = 5  # for an interval over clients
 DRAWS = 1000
 MAX_DRAWN_VALUES = 20_000_000  # draws times clients, which bounds the memory
 MIN_TEST_ROWS = 50  # with a lower median of test rows, spreads over clients are mostly chance
@@ -57,8 +57,8 @@ def over_seeds(values: Sequence[float] | Numbers) -> Interval:
 def over_clients(values: Numbers) -> Interval:
     """Return the mean of values of different clients, with its Student's t interval.
 
-    There is none with fewer than `FEW` clients, nor where all are alike: clients that share a model
-    and a test set would give an interval of width 0, which is not certainty.
+    There is none with fewer than `MIN_CLIENTS` clients, nor where all are alike: clients that share
+    a model and a test set would give an interval of width 0, which is not certainty.
     """
     judged = len(values) >= MIN_CLIENTS and np.ptp(values) > 0
     return over_seeds(values) if judged else Interval(float(np.mean(values)), count=len(values))

@@ -43,7 +43,7 @@ def _rates(counts: Mapping[str, float]) -> dict[str, float]:
 
 
 def eod_std(clients: Iterable[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
-    """Return how far `eod` varies over clients: its standard deviation; None for fewer than two.
+    """Return the standard deviation of `eod` over clients; None for fewer than two.
 
     clients: of each client that has both groups, their counts as in `protected`. Clients without
     positives in a group are left out.

@@ -23,7 +23,7 @@ class Downlink(Message):
 
     @cached_property
     def cache(self) -> dict[str, Any]:
-        """What clients decoded from this message; those of one process share it."""
+        """The decoded content, shared by all clients in this process."""
         return {}
 
 

@@ -137,7 +137,7 @@ def _name(config: Json, title: str | None) -> str:
 
 
 def labels_of(methods: Sequence[tuple[Json, str | None]]) -> list[str]:
-    """Return a name for each; namesakes are told apart by the settings in which they differ.
+    """Return a label for each; equal names are distinguished by the settings in which they differ.
 
     methods: configurations with every default, and titles of their algorithms.
     """
@@ -158,7 +158,7 @@ def labels_of(methods: Sequence[tuple[Json, str | None]]) -> list[str]:
 
 
 def _label(name: str, differing: Mapping[str, str]) -> str:
-    """Return a name with the settings that tell it from its namesakes, such as its grouping."""
+    """Return a name with the settings that distinguish it from equal ones, such as its grouping."""
     named = {key: value for key, value in differing.items() if key.endswith(".name")}
     attack = named.pop("attack.name", NO_ATTACK)
     parts = [value.replace("_", " ") for value in named.values() if value != "known"]
@@ -209,7 +209,7 @@ def _group_in(run: Run, row: Json) -> str:
 def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
     """Return the rows of the clients.csv of these runs, with the accuracy of a view.
 
-    The group is the declared one or, if groups are measured as found, the one it was served as.
+    The group is the declared one or, where groups are inferred, the one it was served as.
     The loss is that of the model that is served, so other views have none.
     """
     column = f"accuracy_{view}" if view else "accuracy"
@@ -283,7 +283,7 @@ def _subtitle(run: Run, study: Study) -> str:
 
 
 def _run_facts(label: str, run: Run) -> Json:
-    """Return how a run was made; its command lies in its folder or in the comparison's above it."""
+    """Return the provenance of a run; its command is in its folder or in that of the comparison."""
     summary, folders = run.summary, (run.folder, run.folder.parent) if run.folder else ()
     commands = (_regular_file(folder / COMMAND) for folder in folders)
     return {
@@ -318,7 +318,7 @@ def _regular_file(path: Path) -> bytes | None:
 
 
 def _attack_costs(named: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
-    """Return what each attack cost in each seed: accuracy of the clean run minus the attacked one.
+    """Return the cost of each attack by seed: accuracy of the clean run minus the attacked one.
 
     Both runs measure the same honest clients. named: the runs of each method.
     """

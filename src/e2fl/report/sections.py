@@ -98,7 +98,7 @@ def difference_table(study: Study) -> Table:
 
 
 def budget_sentence(study: Study) -> str:
-    """Return whether the budgets differ, in words; empty for one method."""
+    """Return a sentence about equal or different budgets; empty for one method."""
     epochs = {method.label: method.mean("budget/client_epochs") for method in study.main}
     finite = pd.Series(epochs, dtype=float).dropna()
     if finite.empty or len(study.main) == 1:
@@ -180,7 +180,7 @@ def attacks(study: Study) -> Section | None:
 
 
 def attack_table(study: Study) -> Table | None:
-    """Return what each attack cost each method; None if nothing was run clean and attacked."""
+    """Return the cost of each attack for each method; None without a clean run to compare with."""
     if study.attacked.empty:
         return None
     columns = [Column(key, title, 2, "points lost", signed=True) for key, title in LOSSES.items()]

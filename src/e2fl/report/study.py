@@ -58,7 +58,7 @@ def _with_view(record: Json, view: str) -> Json:
 
 
 def with_derived(numbers: dict[str, float]) -> dict[str, float]:
-    """Return the numbers and those that follow from them: sums and overheads."""
+    """Return the numbers with derived ones: sums and overheads."""
     if "bytes/up_total" in numbers or "bytes/down_total" in numbers:
         ways = (numbers.get(f"bytes/{way}_total", 0.0) for way in ("up", "down"))
         numbers["bytes/total"] = sum(ways)
@@ -78,7 +78,7 @@ class Method:
     """A compared method, an algorithm as configured or another view of its models, over seeds.
 
     rows: its part of the frame. parts: the clients at the last evaluation, with the columns
-    `PARTS`; a client has a row for each group inside it.
+    `CLIENT_COLUMNS`; a client has a row for each group inside it.
     """
 
     label: str
@@ -117,7 +117,7 @@ class Method:
 
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per seed and client, with the columns `PARTS`: its parts are combined."""
+        """One row per seed and client: the parts of a client are combined."""
         right = self.parts["n"] * self.parts["accuracy"]
         by_client = self.parts.assign(right=right).groupby(["seed", "client"], sort=False)
         groups = by_client["group"].agg(lambda names: ", ".join(filter(None, names)))
@@ -209,7 +209,7 @@ class Method:
         return value <= float(np.quantile(self._draws[variance], LEVEL))
 
     def apart_by_chance(self, level: str) -> float:
-        """Return how far the best and the worst are apart at most, by chance alone."""
+        """Return the largest distance of best and worst that chance alone explains."""
         if f"{level}/worst10" not in self._draws:
             return 0.0
         distances = self._draws[f"{level}/best10"] - self._draws[f"{level}/worst10"]
@@ -217,7 +217,7 @@ class Method:
 
 
 def _tests(rows: pd.DataFrame) -> Positions:
-    """Return the same number for clients that share model and test rows.
+    """Return a number per row, equal for clients that share model and test rows.
 
     Their losses are equal; without losses, a whole group has one accuracy.
     """
@@ -232,7 +232,7 @@ def _tests(rows: pd.DataFrame) -> Positions:
 
 
 def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:
-    """Return the names of groups in paths such as groups/NAME/accuracy that have any value."""
+    """Return the groups for which paths such as groups/NAME/accuracy have a value."""
     return [
         path.removeprefix(f"{first}/").removesuffix(f"/{last}")
         for path in rows.columns

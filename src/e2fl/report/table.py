@@ -180,13 +180,13 @@ class Table:
         return written(self.value(row, column.key), column)
 
     def spread(self, row: int, column: Column) -> str:
-        """Return what follows a cell: ± and a spread; empty if there is none."""
+        """Return the spread to write after a cell, with ±; empty if there is none."""
         values = (self.value(row, f"{column.key}/{kind}") for kind in ("std", "ci"))
         plain = replace(column, signed=False)
         return "".join(f" ± {written(value, plain)}" for value in values if value is not None)
 
     def by_chance(self, row: int, column: Column) -> str:
-        """Return what chance alone gives in place of a cell, as written; empty if not known."""
+        """Return the spread that chance alone gives, as written; empty if not known."""
         chance = self.value(row, f"{column.key}_chance")
         return "" if chance is None else f"chance {written(chance, _coarser(column))}"
 
@@ -276,7 +276,7 @@ def summary_table(
 def known_measures(
     methods: Sequence[Method], table: str, own: Iterable[Measure] = ()
 ) -> list[Measure]:
-    """Return those measures of a table of `COLUMNS`, and of the user's own, that a method has."""
+    """Return the measures of a table of `COLUMNS`, and own ones, that any method has."""
     measures = [*(MEASURES[path] for path in COLUMNS[table]), *own]
     return [m for m in measures if any(method.by_seed(m.key) for method in methods)]
 

@@ -94,7 +94,7 @@ def _figures(study: Study) -> Iterator[KeyFigure]:
 
 
 def _judged(study: Study) -> str:
-    """Return whether the worst group is more than chance, and whether it has enough clients."""
+    """Return sentences about chance and the number of clients in the worst group."""
     subject, worst = study.subject, study.worst
     if worst not in subject.chance:
         return ""
