@@ -68,7 +68,7 @@ def test_a_fraction_of_clients_is_drawn_at_random():
     assert len(draws) > 5
 
 
-def test_somebody_must_be_honest():
+def test_at_least_one_client_must_be_honest():
     with pytest.raises(ConfigError, match="honest"):
         Attack(groups=3, clients=9).attackers(POPULATION, 0)
 

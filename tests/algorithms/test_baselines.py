@@ -123,7 +123,7 @@ def test_ifca_averages_models_within_each_group():
     assert values(IFCA(weighted=True).aggregate(state, replies).current.models[0]) == [2.5, 2]
 
 
-def test_ifca_averages_gradients_over_everybody_who_took_part():
+def test_ifca_averages_gradients_over_all_participants():
     replies = {
         0: IFCAReply(params(-1, -2), 0, 1, 0.5, 0.5),
         1: IFCAReply(params(-3, -2), 0, 1, 0.5, 0.5),
@@ -134,7 +134,7 @@ def test_ifca_averages_gradients_over_everybody_who_took_part():
     assert values(after.current.models[1]) == [5 / 3, 5 / 3]
 
 
-def test_ifca_leaves_a_group_that_nobody_chose_as_it_is():
+def test_ifca_keeps_the_model_of_an_empty_group():
     algorithm = IFCA(groups=3)
     state = ifca_state(params(1, 1), params(2, 2), params(3, 3))
     after = algorithm.aggregate(state, {4: IFCAReply(params(9, 9), 1, 1, 0.5, 0.1)})
@@ -157,7 +157,7 @@ def test_with_oracle_groups_no_model_is_compared_and_no_group_is_found():
     assert [summary["inference"][key] for key in keys] == [100, 0, 0, 0]
 
 
-def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
+def test_oracle_groups_restrict_training_to_the_own_group():
     algorithm = IFCA(oracle_groups=True)
     state = algorithm.start(two_weights(), Population({0: 0, 1: 1}, 2), 0)
     sent = algorithm.broadcast(state, [0, 1])

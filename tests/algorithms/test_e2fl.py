@@ -82,7 +82,7 @@ def test_the_golden_round_votes_in_groups_and_then_across_them():
     ("absent", "overall"),
     [("carry_forward", [2, 0, 3, 4, 5, 1]), ("present_only", [2, 0, 4, 3, 5, 1])],
 )
-def test_a_group_nobody_voted_in_is_treated_as_asked(absent, overall):
+def test_a_group_without_votes_follows_the_setting_absent(absent, overall):
     later = after(E2FL(absent=absent), EVERYBODY, ballots({0: [2, 0, 4, 3, 5, 1]}))
     assert order(later.global_ranking) == overall
     assert order(later.groups[C]) == [5, 2, 0, 4, 3, 1]

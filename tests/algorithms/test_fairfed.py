@@ -62,7 +62,7 @@ def test_the_gap_is_that_of_the_pooled_examples(seed):
     assert distances_to_all(counted)[1] == pytest.approx(rates[0] - rates[1], abs=1e-12)
 
 
-def test_fairfed_judges_by_accuracy_where_nobody_has_favourable_examples_of_a_group():
+def test_fairfed_judges_by_accuracy_without_favourable_examples_of_a_group():
     counted = [
         FairFedReply(params(0.0), 10, 5, 0, 0, 3, 1),
         FairFedReply(params(0.0), 10, 9, 0, 0, 2, 2),
