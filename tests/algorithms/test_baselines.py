@@ -38,9 +38,6 @@ def two_weights():
     return Model(nn.Sequential(nn.Linear(2, 1, bias=False)))
 
 
-# FedAvg
-
-
 @pytest.mark.parametrize(
     ("trim", "expected"),
     [(0, [20.0, 1.0]), (0.2, [2.0, 7 / 3]), (0.4, [2.0, 2.0]), (0.5, [2.0, 2.0])],
@@ -51,9 +48,6 @@ def test_a_trimmed_mean_drops_the_ends_of_every_weight(trim, expected):
     assert values(FedAvg(trim=trim).aggregate(Shared(params(0, 0)), replies).params) == expected
     even = {client: Update(params(value), 1) for client, value in enumerate((1, 2, 5, 99))}
     assert values(FedAvg(trim=0.5).aggregate(Shared(params(0)), even).params) == [3.5]
-
-
-# q-FFL
 
 
 @pytest.mark.parametrize(
@@ -99,9 +93,6 @@ def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
 def test_a_reply_whose_loss_is_no_loss_is_refused(algorithm, reply, loss):
     with pytest.raises(WireError, match="claims a loss"):
         algorithm.check(None, 0, reply(loss))
-
-
-# IFCA
 
 
 def ifca_state(*models):
@@ -171,9 +162,6 @@ def test_ifca_needs_to_know_how_many_groups_there_are():
         IFCA().start(two_weights(), Population({0: None}), 0)
     with pytest.raises(ConfigError, match="at most 1 clients"):
         IFCA(groups=2).start(two_weights(), Population({0: None}), 0)
-
-
-# Ditto, TERM, AFL
 
 
 def test_fedprox_is_fedavg_with_a_pull_towards_what_was_sent():
