@@ -18,7 +18,7 @@ from e2fl.learning import Learner, Settings, build_learner
 from e2fl.learning.autograd import AutogradEngine
 from e2fl.models import Model
 from e2fl.networks import lenet, mlp
-from e2fl.rankings.messages import Ballots
+from e2fl.rankings.messages import ExactBallots
 from e2fl.rankings.order import dropped
 from e2fl.rankings.votes import elect
 from tests.twins import reference
@@ -224,7 +224,7 @@ def rankings(quick: bool) -> list[Figure]:
                 sums += np.argsort(order[name], kind="stable")
             np.argsort(sums, kind="stable")
 
-    message = Ballots((0,), (ballots[0],))
+    message = ExactBallots((0,), (ballots[0],))
     raw = message.to_bytes(model.spec)
 
     def plain_encode() -> dict[str, kernels.UInt8]:
@@ -243,7 +243,7 @@ def rankings(quick: bool) -> list[Figure]:
         f"vote of {VOTERS} decoded rankings": (lambda: elect(ballots), plain_vote),
         f"vote of {VOTERS} orders": (vote_orders, plain_vote),
         "encoding a ranking": (lambda: message.to_bytes(model.spec), plain_encode),
-        "decoding a ranking": (lambda: Ballots.from_bytes(raw, model.spec), plain_decode),
+        "decoding a ranking": (lambda: ExactBallots.from_bytes(raw, model.spec), plain_decode),
     }
     figures = []
     for what, (ours, plain) in pairs.items():

@@ -36,7 +36,7 @@ from e2fl.rankings.ballots import (
     encode_mask,
     ranking_of_mask,
 )
-from e2fl.rankings.messages import Ballots
+from e2fl.rankings.messages import ExactBallots
 from e2fl.rankings.order import Ranking, mask_layers
 from e2fl.wire import Message, Weights
 
@@ -130,7 +130,7 @@ def kinds(rng: np.random.Generator) -> list[Kind]:
         for reference in (Reference(ranking, FAN_IN), Reference(ranking))
     ]
     model = Model(mlp((5,), 3, hidden=(4,)))
-    messages = Ballots((0,), (model.supernet(0).ranking,)), Weights(model.initial_weights(0))
+    messages = ExactBallots((0,), (model.supernet(0).ranking,)), Weights(model.initial_weights(0))
     for one in messages:
         read = partial(_read, type(one), model.spec)
         found.append(Kind([one.to_bytes(model.spec)], read))
@@ -159,7 +159,7 @@ def campaign(
     last: a file for the message that is being read, as a reader may crash its process.
     """
     # So that the small model uses the levels of units.
-    with patch.object(coder, "LARGE", 1000):
+    with patch.object(coder, "MIN_EDGES_FOR_LEVELS", 1000):
         return _campaign(messages, seconds, np.random.default_rng(seed), last)
 
 

@@ -23,7 +23,7 @@ from e2fl.attacks import (
 from e2fl.config.methods import with_attacks
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
-from e2fl.rankings.messages import Ballots, Invitation
+from e2fl.rankings.messages import ExactBallots, ExactInvitation
 from e2fl.rankings.order import dropped, footrule, mask_layers
 from e2fl.report.from_runs import study_of
 from e2fl.report.sections import sections
@@ -42,8 +42,8 @@ def colluding(share=0.1, ballots=1, keep=0.5, masks=()):
         np.argsort(np.argsort(start + rng.normal(0, 10, EDGES))).astype(np.int32)
         for _ in range(ballots)
     ]
-    replies = {client: Ballots((0,), ({"fc": rank},)) for client, rank in enumerate(near)}
-    return Collusion(replies, {}, Invitation({"fc": start}, masks), share, keep)
+    replies = {client: ExactBallots((0,), ({"fc": rank},)) for client, rank in enumerate(near)}
+    return Collusion(replies, {}, ExactInvitation({"fc": start}, masks), share, keep)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_fraction_of_clients_is_drawn_at_random():
     assert len(draws) > 5
 
 
-def test_somebody_must_be_honest():
+def test_at_least_one_client_must_be_honest():
     with pytest.raises(ConfigError, match="honest"):
         Attack(groups=3, clients=9).attackers(POPULATION, 0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from e2fl.data.federated import Population
 from e2fl.errors import RunError
-from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform
+from e2fl.participation import PARTICIPATION, Everyone, StratifiedSampling, Uniform
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import same
 from tests.runs.test_runner import NoGroups
@@ -46,25 +46,33 @@ def test_a_draw_depends_on_the_seed_and_the_round_alone():
 
 @given(st.integers(4, 30), st.integers(1, 200))
 def test_by_group_seats_every_group_in_every_round(count, round_number):
-    assert {GROUPS[client] for client in drawn(ByGroup(), count, round_number)} == {0, 1, 2, 3}
+    assert {GROUPS[client] for client in drawn(StratifiedSampling(), count, round_number)} == {
+        0,
+        1,
+        2,
+        3,
+    }
 
 
 def test_with_fewer_seats_than_groups_the_groups_are_drawn():
-    seen = Counter(GROUPS[client] for r in range(1, 401) for client in drawn(ByGroup(), 2, r))
+    seen = Counter(
+        GROUPS[client] for r in range(1, 401) for client in drawn(StratifiedSampling(), 2, r)
+    )
     assert sum(seen.values()) == 800
     assert all(150 < seen[group] < 250 for group in SIZES)  # half of the rounds each
 
 
 def test_more_seats_go_to_groups_that_have_the_clients():
     for r in range(1, 30):
-        counts = Counter(GROUPS[client] for client in drawn(ByGroup(seats=2), 7, r))
+        counts = Counter(GROUPS[client] for client in drawn(StratifiedSampling(seats=2), 7, r))
         assert counts == {0: 1, 1: 2, 2: 2, 3: 2}
 
 
 def test_by_group_without_known_groups_is_uniform():
     ungrouped = Population(dict.fromkeys(range(30)))
     by_group, uniform = (
-        drawn(policy, groups={}, population=ungrouped) for policy in (ByGroup(), Uniform())
+        drawn(policy, groups={}, population=ungrouped)
+        for policy in (StratifiedSampling(), Uniform())
     )
     assert by_group == uniform
 
@@ -108,8 +116,8 @@ def server_of(experiment):
 def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(toy):
     steady = toy.variant("e2fl_steady")
     for section, plain, preferred in (
-        ({}, Uniform(), ByGroup()),
-        ({"away": 0.2}, Uniform(away=0.2), ByGroup(away=0.2)),
+        ({}, Uniform(), StratifiedSampling()),
+        ({"away": 0.2}, Uniform(away=0.2), StratifiedSampling(away=0.2)),
         ({"name": "uniform"}, Uniform(), Uniform()),
     ):
         assert replace(toy, participation=section).build_participation() == plain

@@ -19,7 +19,7 @@ from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.models import Params
 from e2fl.randomness import stream
-from e2fl.rankings.messages import Invitation
+from e2fl.rankings.messages import ExactInvitation
 from e2fl.rankings.order import Ranking, Ranks, dropped, footrule, invert, mask_layers
 from e2fl.rankings.votes import elect
 
@@ -30,7 +30,7 @@ class Collusion:
 
     replies: Mapping[ClientId, Any]  # what each would honestly reply
     origins: Mapping[ClientId, Params]  # the weights that an update is measured from; {}: zero
-    invitation: Invitation | None  # what was sent to one of them, if they train rankings
+    invitation: ExactInvitation | None  # what was sent to one of them, if they train rankings
     share: float  # of the global vote that these clients hold
     keep: float
 
@@ -43,9 +43,9 @@ class Collusion:
 
 @dataclass(frozen=True)
 class Attack(Checked):
-    """No attack: those who would attack are honest, and are left out of measures all the same.
+    """Baseline: the designated clients behave honestly, but are excluded from measures.
 
-    The base of every attack. Fields are settings.
+    The base class of all attacks. Fields are settings.
     """
 
     section: ClassVar[str] = "attack"
@@ -87,7 +87,7 @@ class Attack(Checked):
         return client
 
     def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
-        """Return what the malicious clients of a round reply."""
+        """Return the replies of the malicious clients of a round."""
         return known.replies
 
 
@@ -162,7 +162,7 @@ class Reverse(Attack):
         }
 
     def changed(self, rank: Ranks, known: Collusion, honest: Sequence[Ranks], layer: str) -> Ranks:
-        """Return what is sent for a layer. rank: what they would elect by their honest ballots."""
+        """Return the forged ranks of a layer. rank: those that their honest ballots elect."""
         return len(rank) - 1 - rank
 
 
@@ -195,7 +195,7 @@ class BoundarySwap(Reverse):
 class GroupSpoof(BoundarySwap):
     """Boundary swap in the name of another group, where clients find their group themselves.
 
-    The group is one whose mask is the global one, so that nobody has voted in it yet, or else the
+    The group is one whose mask is the global one, so that it has no votes yet, or else the
     one that differs most from the global mask.
     """
 

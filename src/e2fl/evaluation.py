@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from e2fl.data.federated import GroupId
 
 NO_GROUP: GroupId = -1
-ABSURD_LOSS = 1e6  # per example; guessing among a million classes has a cross-entropy of 14
+DIVERGED_LOSS = 1e6  # per example; guessing among a million classes has a cross-entropy of 14
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tally:
     @property
     def diverged(self) -> bool:
         """Whether the loss is that of a diverged model: NaN, infinite, or absurdly large."""
-        return not self.loss <= ABSURD_LOSS * self.n
+        return not self.loss <= DIVERGED_LOSS * self.n
 
     @property
     def mean_loss(self) -> float:
@@ -50,15 +50,15 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
     The user's own measures are averaged over the examples for which they are defined.
     """
-    parts = [Tally(), *tallies]
-    own = {}
-    for name in dict.fromkeys(name for tally in parts for name in tally.own):
-        values = [(tally.own.get(name, math.nan), tally.n) for tally in parts]
-        known = [(value, n) for value, n in values if math.isfinite(value)]
-        rows = sum(n for _, n in known)
-        own[name] = sum(value * n for value, n in known) / rows if rows else math.nan
-    counts = {name: sum(getattr(tally, name) for tally in parts) for name in COUNTS}
-    return replace(Tally(own=own), **counts)
+    summands = [Tally(), *tallies]
+    measures = {}
+    for name in dict.fromkeys(name for tally in summands for name in tally.own):
+        values = [(tally.own.get(name, math.nan), tally.n) for tally in summands]
+        defined = [(value, n) for value, n in values if math.isfinite(value)]
+        rows = sum(n for _, n in defined)
+        measures[name] = sum(value * n for value, n in defined) / rows if rows else math.nan
+    counts = {name: sum(getattr(tally, name) for tally in summands) for name in COUNTS}
+    return replace(Tally(own=measures), **counts)
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,15 @@ from e2fl.torch_streams import TorchStream, torch_seeded
 Params = dict[str, Tensor]  # named tensors of a model
 
 
+def is_finite(params: Params) -> bool:
+    """Return whether all weights are finite."""
+    return all(bool(value.isfinite().all()) for value in params.values())
+
+
 def storable(tensor: Tensor) -> Tensor:
     """Return the tensor, copied if it is a view, because views cannot be written to a file."""
-    own = tensor.detach().cpu().contiguous()
-    return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
+    stored = tensor.detach().cpu().contiguous()
+    return stored if stored.untyped_storage().nbytes() == stored.nbytes else stored.clone()
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ class Layer:
 
 
 def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, flat: bool) -> str:
-    """Return what is wrong with a value that should hold one array of this type for each layer.
+    """Return the defect of a value that should hold one array of this type for each layer.
 
-    Empty if nothing is.
+    Empty if there is none.
 
     flat: arrays have one dimension, as masks and rankings do; otherwise the shape of the layer.
     """
@@ -60,15 +65,15 @@ def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, fl
         actual = with_article(type(value))
         return f"is {actual}; it must be a dictionary with {wanted} for each layer"
     for layer in layers:
-        part = value.get(layer.name)
+        array = value.get(layer.name)
         shape = (layer.edges,) if flat else layer.shape
-        if part is None:
+        if array is None:
             return f"has no layer '{layer.name}'"
-        if not isinstance(part, kind):
-            actual = with_article(type(part))
+        if not isinstance(array, kind):
+            actual = with_article(type(array))
             return f"holds {actual} for layer '{layer.name}'; it must be {wanted}"
-        if tuple(part.shape) != shape:
-            return f"has shape {tuple(part.shape)} for layer '{layer.name}'; it must be {shape}"
+        if tuple(array.shape) != shape:
+            return f"has shape {tuple(array.shape)} for layer '{layer.name}'; it must be {shape}"
     return ""
 
 
@@ -171,7 +176,7 @@ class Model:
         if training not in networks:
             shared = (*self.network.parameters(), *self.network.buffers())
             networks[training] = copy.deepcopy(
-                self.network, {id(part): part for part in shared}
+                self.network, {id(tensor): tensor for tensor in shared}
             ).train(training)
         buffers = {name: value.to(x.device) for name, value in self.network.named_buffers()}
         result: Tensor = functional_call(networks[training], params | buffers, (x,))
@@ -217,7 +222,7 @@ class Model:
     def _draws_in(self, params: Params, examples: Tensor) -> bool:
         """Return whether a training pass over these examples draws random numbers."""
         # Entering a dispatch mode of torch imports its compiler, which takes two seconds.
-        if all(type(module) in QUIET for module in self.network.modules()):
+        if all(type(module) in DETERMINISTIC_LAYERS for module in self.network.modules()):
             return False
         with TorchStream(stream(0, "trial")) as trial:
             self.outputs(params, examples, training=True)
@@ -244,10 +249,10 @@ class Model:
             params[layer.name] = torch.from_numpy(weights).view(layer.shape)
         return params
 
-    def _drawn(self, seed: int, purpose: str, *place: int) -> Iterator[tuple[Layer, Floats]]:
+    def _drawn(self, seed: int, purpose: str, *keys: int) -> Iterator[tuple[Layer, Floats]]:
         """Yield each layer with numbers from 0 to 1 for its edges."""
         for number, layer in enumerate(self.spec.layers):
-            random = stream(seed, purpose, *place, number)
+            random = stream(seed, purpose, *keys, number)
             yield layer, random.random(layer.edges, dtype=np.float32)
 
     def _initialised(self, seed: int, which: int) -> Params:
@@ -277,10 +282,10 @@ class Model:
             sorted_scores[layer.name] = _distinct(np.sort(drawn) * bound)
         return Supernet(weights, sorted_scores, ranking)
 
-    def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
+    def random_ranking(self, seed: int, purpose: str, *keys: int) -> Ranking:
         """Return a ranking drawn uniformly: a group starts from one before its first vote."""
         self.require_rankable()
-        return {layer.name: rank_of(drawn) for layer, drawn in self._drawn(seed, purpose, *place)}
+        return {layer.name: rank_of(drawn) for layer, drawn in self._drawn(seed, purpose, *keys)}
 
 
 def _distinct(rising: Floats) -> Floats:
@@ -295,12 +300,12 @@ def _distinct(rising: Floats) -> Floats:
 
 
 # Layers that draw no random numbers and behave in training as they do in evaluation.
-_QUIET = (
+_DETERMINISTIC = (
     "Sequential Identity Flatten Linear Conv1d Conv2d Conv3d ReLU LeakyReLU GELU ELU SiLU Tanh "
     "Sigmoid MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool1d AdaptiveAvgPool2d "
     "LayerNorm GroupNorm Embedding"
 )
-QUIET = {getattr(nn, name) for name in _QUIET.split()}
+DETERMINISTIC_LAYERS = {getattr(nn, name) for name in _DETERMINISTIC.split()}
 
 
 def _require_trainable(network: nn.Module) -> None:
@@ -326,12 +331,12 @@ def _why_unranked(network: nn.Module) -> str:
     """Return why the edges cannot be ranked, and what to change; empty if they can."""
     for name, module in network.named_modules():
         layer = f"layer '{name}' ({type(module).__name__})"
-        own = ", ".join(weight for weight, _ in module.named_parameters(recurse=False))
+        weights = ", ".join(weight for weight, _ in module.named_parameters(recurse=False))
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)):
             if module.bias is not None:
                 return f"{layer} has a bias; only edges can be ranked: build it with bias=False"
-        elif own:
+        elif weights:
             affine = next((name for name in vars(module) if name.endswith("affine")), None)
             remedy = f"build it with {affine}=False" if affine else "leave it out"
-            return f"{layer} has weights that cannot be masked ({own}): {remedy}"
+            return f"{layer} has weights that cannot be masked ({weights}): {remedy}"
     return ""

@@ -2,8 +2,8 @@
 
 The paper draws clients uniformly (`uniform`). `by_group` reserves seats for every group, so that no
 group is without a client in a round; clients of small groups are then asked more often, which the
-report shows. With every policy, clients may be away at random. A client that is away is asked for
-nothing, whatever the algorithm.
+report shows. With every policy, clients may be unavailable at random; an unavailable client is
+never asked.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from e2fl.errors import ConfigError, expect
 from e2fl.randomness import stream
 
 Draw = Callable[[int], list[ClientId]]  # draws this many clients for the coming round
-Groups = Mapping[ClientId, GroupId]
+Assignments = Mapping[ClientId, GroupId]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Participation(Checked, ABC):
         self,
         count: int,
         population: Population,
-        groups: Groups,
+        groups: Assignments,
         *,
         round_number: int,
         seed: int,
@@ -90,7 +90,7 @@ class Participation(Checked, ABC):
 
     @abstractmethod
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
+        self, count: int, present: Sequence[ClientId], groups: Assignments, rng: np.random.Generator
     ) -> list[ClientId]:
         """Choose at most `count` of the clients that are present."""
 
@@ -100,14 +100,14 @@ class Uniform(Participation):
     """Every client is equally likely to take part, as in the paper."""
 
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
+        self, count: int, present: Sequence[ClientId], groups: Assignments, rng: np.random.Generator
     ) -> list[ClientId]:
         drawn = rng.choice(len(present), size=min(count, len(present)), replace=False)
         return [present[position] for position in drawn]
 
 
 @dataclass(frozen=True)
-class ByGroup(Participation):
+class StratifiedSampling(Participation):
     """Every group gets seats in every round; the remaining seats are drawn uniformly.
 
     With fewer seats than groups, the groups are drawn. Clients whose group is not known compete for
@@ -117,7 +117,7 @@ class ByGroup(Participation):
     seats: Annotated[int, Doc("reserved for each group"), Limits(least=1)] = 1
 
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
+        self, count: int, present: Sequence[ClientId], groups: Assignments, rng: np.random.Generator
     ) -> list[ClientId]:
         members: dict[GroupId, list[ClientId]] = {}
         for client in present:
@@ -139,13 +139,13 @@ class Everyone(Participation):
     """Every client that is present takes part, whatever `clients_per_round` says."""
 
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
+        self, count: int, present: Sequence[ClientId], groups: Assignments, rng: np.random.Generator
     ) -> list[ClientId]:
         return list(present)
 
 
 PARTICIPATION: dict[str, type[Participation]] = {
     "uniform": Uniform,
-    "by_group": ByGroup,
+    "by_group": StratifiedSampling,
     "everyone": Everyone,
 }

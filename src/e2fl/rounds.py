@@ -1,6 +1,6 @@
 """The federated loop, once, for every algorithm and every runtime. Read this first.
 
-`Server` is the server's side of a run: it asks clients, takes their replies and offers models.
+`Server` is the server's side of a run: it asks clients, aggregates their replies and serves models.
 `run` drives it over a `Federation`, simulated or on Flower.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, Election, types_of
 from e2fl.algorithms.screening import Size, capped, clipped, clips_of, size_of
-from e2fl.algorithms.validate import Border
+from e2fl.algorithms.validate import OutputChecks
 from e2fl.data.federated import ClientId, Lazy, Population
 from e2fl.errors import NothingLearnedError, WireError, expect
 from e2fl.evaluation import Score
@@ -48,7 +48,7 @@ def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class RoundRequest:
     """What clients are asked in one round, and the message for each."""
 
     round_number: int
@@ -83,12 +83,12 @@ class Federation(Protocol):
     @property
     def traffic(self) -> Traffic: ...
 
-    def train(self, request: Request) -> Replies:
+    def train(self, request: RoundRequest) -> Replies:
         """Send each client its message and let it train."""
         ...
 
     def evaluate(
-        self, round_number: int, inbox: Mapping[ClientId, Message], then: Request | None = None
+        self, round_number: int, inbox: Mapping[ClientId, Message], then: RoundRequest | None = None
     ) -> Mapping[ClientId, Score]:
         """Send each client its message and let it evaluate its models.
 
@@ -111,7 +111,7 @@ class Round:
     training_loss: float | None = None  # mean over accepted replies that report one
 
 
-HELD = 64  # decoded replies or models of clients kept in memory; others are read when needed
+MAX_DECODED = 64  # decoded replies or models of clients kept in memory; others are read when needed
 
 
 class Server:
@@ -137,8 +137,8 @@ class Server:
         evaluate_clients: how many clients evaluate before the last round, always the same; 0: all.
         update_limit: clip updates with a norm above this many times the median of the round; 0:
         never.
-        examples_limit: what a reply may claim as `examples`, at most; 0: what the largest client
-        has, if known.
+        examples_limit: the most `examples` a reply may claim; 0: those of the largest client, if
+        known.
         """
         self.algorithm, self.population, self.seed = algorithm, population, seed
         self.evaluate_every, self.update_limit = evaluate_every, update_limit
@@ -146,24 +146,24 @@ class Server:
         self.examples_limit = examples_limit or population.most_examples
         self.participation = participation or Uniform()
         self.types = types_of(algorithm)
-        self.border = Border(algorithm, model.spec)
-        self.border.signatures()
+        self.checks = OutputChecks(algorithm, model.spec)
+        self.checks.signatures()
         self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
-        if resume is None:
-            state = expect(
-                algorithm.start(model, population, seed), self.types.state, algorithm, "start"
-            )
-            # Fail now, not after the last round, if the description cannot be stored.
-            self.border.description(algorithm.describe(state))
-            self.done = Round(0, state)
-            # A preparation is round 0: a run that has one starts before round 1.
-            self.done = Round(-1 if self.ask_of(0).kind == "prepare" else 0, state)
-        else:
-            self.done = resume
-        self.request: Request  # of the round that was asked for last
+        self.done = resume or self._begin(model)
+        if resume is None and self.ask_of(0).kind == "prepare":
+            self.done = replace(self.done, number=-1)  # a preparation is round 0
+        self.request: RoundRequest  # of the round that was asked for last
         # Called with each election: its round, and whether it is evaluated. It may read ballots
         # only during the call.
-        self.witness: Callable[[int, bool, Election], None] | None = None
+        self.on_election: Callable[[int, bool, Election], None] | None = None
+
+    def _begin(self, model: Model) -> Round:
+        """Return the round before the first one."""
+        state = self.algorithm.start(model, self.population, self.seed)
+        expect(state, self.types.state, self.algorithm, "start")
+        # Fail now, not after the last round, if the description cannot be stored.
+        self.checks.description(self.algorithm.describe(state))
+        return Round(0, state)
 
     @property
     def state(self) -> Any:
@@ -174,7 +174,7 @@ class Server:
         return self.done.number >= self.last
 
     def ask_of(self, round_number: int) -> Ask:
-        """Return what the algorithm asks for in a round, checked."""
+        """Return the checked request of the algorithm for a round."""
         ask = self.algorithm.ask(
             self.state,
             self.population,
@@ -182,7 +182,7 @@ class Server:
             self.last,
             lambda count: self._draw(count, round_number),
         )
-        ask = self.border.ask(ask, self.population)
+        ask = self.checks.ask(ask, self.population)
         if self.types.up is Nothing:  # clients that train alone need no server
             return ask
         present = self.participation.present(self.population, round_number, self.seed)
@@ -198,13 +198,13 @@ class Server:
             count, self.population, groups, round_number=round_number, seed=self.seed
         )
 
-    def ask(self) -> Request:
+    def ask(self) -> RoundRequest:
         """Return the request of the next round."""
         number = self.done.number + 1
         ask = self.ask_of(number)
         sent = self.algorithm.broadcast(self.state, ask.clients)
-        inbox = self.border.messages(sent, ask.clients, self.types.down, "broadcast")
-        self.request = Request(number, ask, inbox)
+        inbox = self.checks.messages(sent, ask.clients, self.types.down, "broadcast")
+        self.request = RoundRequest(number, ask, inbox)
         return self.request
 
     def take(self, replies: Replies) -> None:
@@ -214,10 +214,10 @@ class Server:
             after = self.algorithm.aggregate(self.state, accepted) if accepted else self.state
         state = expect(after, self.types.state, self.algorithm, "aggregate")
         number, trains = self.request.round_number, self.request.ask.kind == "train"
-        if self.witness is not None and trains:
+        if self.on_election is not None and trains:
             election = self.algorithm.election(self.state, accepted, state)
             if election is not None:
-                self.witness(number, self.evaluates, election)
+                self.on_election(number, self.evaluates, election)
         losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
             number,
@@ -242,7 +242,7 @@ class Server:
                 faults[client] = f"refused: {error}"
                 continue
             accepted.append(client)
-            if len(decoded) < HELD:
+            if len(decoded) < MAX_DECODED:
                 decoded[client] = reply
             if note:
                 faults[client] = f"clipped: {note}"
@@ -279,13 +279,13 @@ class Server:
         """Whether the round that was asked for is evaluated."""
         return self.due or self.request.round_number == self.last
 
-    def offer(self) -> Mapping[ClientId, Message] | None:
-        """Return what clients evaluate after this round; None: it is not evaluated."""
+    def serve(self) -> Mapping[ClientId, Message] | None:
+        """Return the messages that clients evaluate after this round; None: it is not evaluated."""
         if not self.evaluates:
             return None
         clients = self.population.ids if self.done.number == self.last else self.evaluated
         served = self.algorithm.serve(self.state, clients)
-        return self.border.messages(served, clients, self.types.served, "serve")
+        return self.checks.messages(served, clients, self.types.served, "serve")
 
     def require_replies(self) -> None:
         """Raise `NothingLearnedError` if no client sent a usable reply in the whole run."""
@@ -301,8 +301,8 @@ def _sample(clients: Sequence[ClientId], count: int, seed: int) -> Sequence[Clie
     """Return this many of the clients in their order, the same for a seed; 0: all of them."""
     if not 0 < count < len(clients):
         return clients
-    places = stream(seed, "evaluation").choice(len(clients), size=count, replace=False)
-    return [clients[place] for place in sorted(places)]
+    positions = stream(seed, "evaluation").choice(len(clients), size=count, replace=False)
+    return [clients[position] for position in sorted(positions)]
 
 
 def run(server: Server, federation: Federation) -> Iterator[Round]:
@@ -310,7 +310,7 @@ def run(server: Server, federation: Federation) -> Iterator[Round]:
     request = None if server.finished else server.ask()
     while request is not None:
         server.take(federation.train(request))
-        offered = server.offer()
+        offered = server.serve()
         done = server.done
         request = None if server.finished else server.ask()
         scores = None if offered is None else federation.evaluate(done.number, offered, request)

@@ -1,4 +1,4 @@
-"""Messages: what is sent, and its exact bytes (docs/ballots.md has the layout).
+"""Messages and their exact bytes (docs/ballots.md has the layout).
 
 A message is a frozen dataclass whose field types define its format, so a new message is a new
 dataclass. Received bytes are untrusted: `from_bytes` checks every length against the model before
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e2fl.errors import WireError, with_article
-from e2fl.models import Layer, ModelSpec, Params, defect_of_layers
+from e2fl.models import Layer, ModelSpec, Params, defect_of_layers, is_finite
 from e2fl.rankings.order import Mask, Ranking, ranking_size, read_ranking, write_ranking
 
 MAGIC = b"E2FL"
@@ -35,6 +35,12 @@ class Message:
 
     # Set by a base class whose messages have several forms.
     forms: ClassVar[tuple[type["Message"], ...]] = ()
+    wire_name: ClassVar[str]  # identifies the message in the header
+
+    def __init_subclass__(cls, wire_name: str = "", **options: Any) -> None:
+        """wire_name: default: the name of the class."""
+        super().__init_subclass__(**options)
+        cls.wire_name = wire_name or cls.__name__
 
     def to_bytes(self, model: ModelSpec) -> bytes:
         """Return header and payload as bytes; `WireError` if a field cannot be sent."""
@@ -50,8 +56,8 @@ class Message:
                 continue
             if field.number >= 0:
                 numbers.append(len(value))
-            parts = value if field.many else (value,)
-            payload += [field.item.write(part, model) for part in parts]
+            elements = value if field.many else (value,)
+            payload += [field.item.write(element, model) for element in elements]
         body = b"".join(payload)
         try:
             scalars = form.numbers.pack(*numbers)
@@ -79,31 +85,31 @@ class Message:
             )
         values: dict[str, Any] = {}
         for field, size in zip(form.fields, sizes, strict=True):
-            part, body = body[:size], body[size:]
+            chunk, body = body[:size], body[size:]
             if field.in_header:
                 values[field.name] = numbers[field.number]
             elif field.many:
-                one, count = field.item.size(model), numbers[field.number]
-                starts = [position * one for position in range(count)]
-                parts = [field.item.read(part[start : start + one], model) for start in starts]
-                values[field.name] = tuple(parts)
+                step, count = field.item.size(model), numbers[field.number]
+                starts = [position * step for position in range(count)]
+                parts = (chunk[start : start + step] for start in starts)
+                values[field.name] = tuple(field.item.read(part, model) for part in parts)
             else:
-                values[field.name] = field.item.read(part, model)
+                values[field.name] = field.item.read(chunk, model)
         return cast(Self, form.message(**values))
 
     def defect(self, model: ModelSpec) -> str:
-        """Return what is wrong with a field: "params has no layer 'fc1.weight'"; empty: nothing."""
+        """Return the defect of a field, such as "params has no layer 'fc1.weight'"; empty: none."""
         for field in self._fields():
             value = getattr(self, field.name)
             if field.many and not isinstance(value, tuple):
                 return f"{field.name} is {with_article(type(value))}; it must be a tuple"
-            for part in value if field.many else (value,):
-                if wrong := field.item.defect(part, model):
+            for element in value if field.many else (value,):
+                if wrong := field.item.defect(element, model):
                     return f"{field.name} {wrong}"
         return ""
 
     def grouping_bytes(self, model: ModelSpec) -> int:
-        """Return how many of these bytes are sent only so that the client can find its group."""
+        """Return the bytes that are sent only so that the client can find its group."""
         return 0
 
     def weights_field(self) -> str | None:
@@ -114,18 +120,14 @@ class Message:
 
     def finite(self) -> bool:
         """Return whether all weights in this message are finite."""
-        for field in self._fields():
-            if field.item is _WEIGHTS:
-                value = getattr(self, field.name)
-                for params in value if field.many else (value,):
-                    if not all(bool(tensor.isfinite().all()) for tensor in params.values()):
-                        return False
-        return True
+        fields = [field for field in self._fields() if field.item is _WEIGHTS]
+        values = ((field.many, getattr(self, field.name)) for field in fields)
+        return all(all(map(is_finite, value if many else (value,))) for many, value in values)
 
     def _fields(self) -> "tuple[_Field, ...]":
         """Return the fields; none for a message that is encoded as another one."""
-        own = type(self).to_bytes is Message.to_bytes
-        return _form(type(self)).fields if own else ()
+        encodes_itself = type(self).to_bytes is Message.to_bytes
+        return _form(type(self)).fields if encodes_itself else ()
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,12 @@ class _Item:
     """The encoding of one value in the payload; its size depends only on the model."""
 
     name: str
-    one: str  # what the header has for a value: itself, its length, or nothing
-    many: str  # what the header has for a tuple of values: their number; empty: there are none
+    one: str  # struct code of the header entry: the value or its length; empty: no entry
+    many: str  # the same for a tuple of values: their number; empty: no tuples
     size: Callable[[ModelSpec], int]
     write: Callable[[Any, ModelSpec], bytes]
     read: Callable[[memoryview, ModelSpec], Any]
-    defect: Callable[[Any, ModelSpec], str]  # what is wrong with a value; empty: nothing
+    defect: Callable[[Any, ModelSpec], str]  # of a value; empty: none
 
 
 def _by_layer(
@@ -161,8 +163,8 @@ def _by_layer(
     def read_all(raw: memoryview, model: ModelSpec) -> dict[str, Any]:
         values = {}
         for layer in model.layers:
-            part, raw = raw[: size_of(layer)], raw[size_of(layer) :]
-            values[layer.name] = read(np.frombuffer(part, dtype=np.uint8), layer)
+            raw_layer, raw = raw[: size_of(layer)], raw[size_of(layer) :]
+            values[layer.name] = read(np.frombuffer(raw_layer, dtype=np.uint8), layer)
         return values
 
     return _Item(
@@ -304,7 +306,7 @@ def _make_form(message: type[Any]) -> _Form:
     hints = get_type_hints(message)
     form: list[_Field] = []
     codes = ""  # of the numbers in the header
-    schema = message.__name__
+    schema = message.wire_name
     for field in fields(message):
         kind = hints[field.name]
         many = get_origin(kind) is tuple

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from e2fl.algorithms.afl import AFL, Mixture, Slope, project
-from e2fl.algorithms.base import Graded
+from e2fl.algorithms.afl import AFL, AFLReply, AFLState, project
+from e2fl.algorithms.base import ModelAndLoss
 from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.algorithms.fedprox import FedProx
-from e2fl.algorithms.ifca import IFCA, Choice, Chosen, Groups
-from e2fl.algorithms.qffl import QFFL, Step, Stepped
+from e2fl.algorithms.ifca import IFCA, GroupModels, IFCAReply, IFCAState
+from e2fl.algorithms.qffl import QFFL, QFFLReply, QFFLState
 from e2fl.algorithms.term import TERM
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
@@ -38,9 +38,6 @@ def two_weights():
     return Model(nn.Sequential(nn.Linear(2, 1, bias=False)))
 
 
-# FedAvg
-
-
 @pytest.mark.parametrize(
     ("trim", "expected"),
     [(0, [20.0, 1.0]), (0.2, [2.0, 7 / 3]), (0.4, [2.0, 2.0]), (0.5, [2.0, 2.0])],
@@ -53,9 +50,6 @@ def test_a_trimmed_mean_drops_the_ends_of_every_weight(trim, expected):
     assert values(FedAvg(trim=0.5).aggregate(Shared(params(0)), even).params) == [3.5]
 
 
-# q-FFL
-
-
 @pytest.mark.parametrize(
     ("q", "expected"),
     [
@@ -66,8 +60,8 @@ def test_a_trimmed_mean_drops_the_ends_of_every_weight(trim, expected):
     ],
 )
 def test_qffl_steps_by_loss_to_the_power_of_q(q, expected):
-    replies = {0: Step(params(0.9, 1.8), 0.5, 0.1), 1: Step(params(1.0, 1.5), 2.0, 0.1)}
-    after = QFFL(q=q).aggregate(Stepped(params(1.0, 2.0)), replies)
+    replies = {0: QFFLReply(params(0.9, 1.8), 0.5, 0.1), 1: QFFLReply(params(1.0, 1.5), 2.0, 0.1)}
+    after = QFFL(q=q).aggregate(QFFLState(params(1.0, 2.0)), replies)
     assert values(after.params) == expected
 
 
@@ -79,8 +73,8 @@ def test_fedavg_weighs_models_by_examples():
 
 
 def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
-    before = Stepped(params(1.0, 2.0))
-    huge = {0: Step(params(3e38, -3e38), 1e300, 1e-300)}
+    before = QFFLState(params(1.0, 2.0))
+    huge = {0: QFFLReply(params(3e38, -3e38), 1e300, 1e-300)}
     once = QFFL(q=4).aggregate(before, huge)
     assert once.params is before.params
     assert QFFL(q=4).describe(QFFL(q=4).aggregate(once, huge)).metadata == {"steps_not_taken": 2}
@@ -90,10 +84,10 @@ def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
 @pytest.mark.parametrize(
     ("algorithm", "reply"),
     [
-        (QFFL(), lambda loss: Step(params(1.0), loss, 0.1)),
-        (TERM(), lambda loss: Graded(params(1.0), loss)),
-        (AFL(), lambda loss: Slope(params(1.0), loss, 1)),
-        (IFCA(), lambda loss: Chosen(params(1.0), 0, 1, loss, 0.1)),
+        (QFFL(), lambda loss: QFFLReply(params(1.0), loss, 0.1)),
+        (TERM(), lambda loss: ModelAndLoss(params(1.0), loss)),
+        (AFL(), lambda loss: AFLReply(params(1.0), loss, 1)),
+        (IFCA(), lambda loss: IFCAReply(params(1.0), 0, 1, loss, 0.1)),
     ],
 )
 def test_a_reply_whose_loss_is_no_loss_is_refused(algorithm, reply, loss):
@@ -101,19 +95,16 @@ def test_a_reply_whose_loss_is_no_loss_is_refused(algorithm, reply, loss):
         algorithm.check(None, 0, reply(loss))
 
 
-# IFCA
-
-
 def ifca_state(*models):
     none = (0,) * len(models)
-    return Groups(Choice(tuple(range(len(models))), models), none, none, {})
+    return IFCAState(GroupModels(tuple(range(len(models))), models), none, none, {})
 
 
 def test_ifca_averages_models_within_each_group():
     replies = {
-        0: Chosen(params(1, 2), 0, 1, 0.5, 0.1),
-        1: Chosen(params(3, 2), 0, 3, 0.5, 0.1),
-        2: Chosen(params(5, 5), 1, 2, 0.5, 0.1),
+        0: IFCAReply(params(1, 2), 0, 1, 0.5, 0.1),
+        1: IFCAReply(params(3, 2), 0, 3, 0.5, 0.1),
+        2: IFCAReply(params(5, 5), 1, 2, 0.5, 0.1),
     }
     state = ifca_state(params(0, 0), params(1, 1))
     after = IFCA().aggregate(state, replies)
@@ -123,21 +114,21 @@ def test_ifca_averages_models_within_each_group():
     assert values(IFCA(weighted=True).aggregate(state, replies).current.models[0]) == [2.5, 2]
 
 
-def test_ifca_averages_gradients_over_everybody_who_took_part():
+def test_ifca_averages_gradients_over_all_participants():
     replies = {
-        0: Chosen(params(-1, -2), 0, 1, 0.5, 0.5),
-        1: Chosen(params(-3, -2), 0, 1, 0.5, 0.5),
-        2: Chosen(params(-4, -4), 1, 1, 0.5, 0.5),
+        0: IFCAReply(params(-1, -2), 0, 1, 0.5, 0.5),
+        1: IFCAReply(params(-3, -2), 0, 1, 0.5, 0.5),
+        2: IFCAReply(params(-4, -4), 1, 1, 0.5, 0.5),
     }
     after = IFCA(averaging="gradient").aggregate(ifca_state(params(0, 0), params(1, 1)), replies)
     assert values(after.current.models[0]) == [2 / 3, 2 / 3]
     assert values(after.current.models[1]) == [5 / 3, 5 / 3]
 
 
-def test_ifca_leaves_a_group_that_nobody_chose_as_it_is():
+def test_ifca_keeps_the_model_of_an_empty_group():
     algorithm = IFCA(groups=3)
     state = ifca_state(params(1, 1), params(2, 2), params(3, 3))
-    after = algorithm.aggregate(state, {4: Chosen(params(9, 9), 1, 1, 0.5, 0.1)})
+    after = algorithm.aggregate(state, {4: IFCAReply(params(9, 9), 1, 1, 0.5, 0.1)})
     assert after.current.models[0] is state.current.models[0]
     assert after.current.models[2] is state.current.models[2]
     assert algorithm.describe(after).metadata["groups_nobody_chose"] == 2
@@ -157,13 +148,13 @@ def test_with_oracle_groups_no_model_is_compared_and_no_group_is_found():
     assert [summary["inference"][key] for key in keys] == [100, 0, 0, 0]
 
 
-def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
+def test_oracle_groups_restrict_training_to_the_own_group():
     algorithm = IFCA(oracle_groups=True)
     state = algorithm.start(two_weights(), Population({0: 0, 1: 1}, 2), 0)
     sent = algorithm.broadcast(state, [0, 1])
     assert (sent[0].groups, sent[1].groups) == ((0,), (1,))
     with pytest.raises(WireError, match="may not choose"):
-        algorithm.check(state, 1, Chosen(params(1, 1), 0, 1, 0.5, 0.1))
+        algorithm.check(state, 1, IFCAReply(params(1, 1), 0, 1, 0.5, 0.1))
 
 
 def test_ifca_needs_to_know_how_many_groups_there_are():
@@ -171,9 +162,6 @@ def test_ifca_needs_to_know_how_many_groups_there_are():
         IFCA().start(two_weights(), Population({0: None}), 0)
     with pytest.raises(ConfigError, match="at most 1 clients"):
         IFCA(groups=2).start(two_weights(), Population({0: None}), 0)
-
-
-# Ditto, TERM, AFL
 
 
 def test_fedprox_is_fedavg_with_a_pull_towards_what_was_sent():
@@ -203,7 +191,7 @@ def test_ditto_trains_its_own_model_further_in_every_round_towards_the_global_on
 
 
 def test_term_weighs_by_the_exponential_of_the_loss():
-    replies = {0: Graded(params(0.0), 1.0), 1: Graded(params(1.0), 2.0)}
+    replies = {0: ModelAndLoss(params(0.0), 1.0), 1: ModelAndLoss(params(1.0), 2.0)}
     before = Shared(params(9.0))
     assert values(TERM(tilt=1).aggregate(before, replies).params) == [math.e / (1 + math.e)]
     assert values(TERM(tilt=0).aggregate(before, replies).params) == [0.5]
@@ -226,8 +214,8 @@ def test_projection_onto_shares(point, nearest):
 
 
 def test_afl_steps_by_the_mixture_and_lets_the_worst_count_more():
-    state = Mixture(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
-    replies = {0: Slope(params(2.0), 1.0, 10), 1: Slope(params(-4.0), 3.0, 5)}
+    state = AFLState(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
+    replies = {0: AFLReply(params(2.0), 1.0, 10), 1: AFLReply(params(-4.0), 3.0, 5)}
     once = AFL(learning_rate=0.1, mixture_rate=0.1).aggregate(state, replies)
     assert values(once.params) == [1.0 - 0.1 * (0.5 * 2 - 0.5 * 4)]  # 1.1
     assert once.shares == pytest.approx((0.4, 0.6))  # 0.5 + 0.1 and 0.5 + 0.3, less 0.2 each
@@ -237,19 +225,19 @@ def test_afl_steps_by_the_mixture_and_lets_the_worst_count_more():
 
 
 def test_afl_does_not_take_a_step_that_overflows_but_counts_it():
-    state = Mixture(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
-    steep = {0: Slope(params(3e38), 1.0, 10), 1: Slope(params(3e38), 3.0, 10)}
+    state = AFLState(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
+    steep = {0: AFLReply(params(3e38), 1.0, 10), 1: AFLReply(params(3e38), 3.0, 10)}
     after = AFL(learning_rate=1e7).aggregate(state, steep)
     assert after == replace(state, skipped=1)
     assert AFL().describe(after).metadata["steps_not_taken"] == 1
 
 
 def test_afl_over_groups_pools_the_examples_of_a_group():
-    state = Mixture(params(0.0), params(0.0), 0, {0: 0, 1: 0, 2: 1}, (0.5, 0.5))
+    state = AFLState(params(0.0), params(0.0), 0, {0: 0, 1: 0, 2: 1}, (0.5, 0.5))
     replies = {
-        0: Slope(params(1.0), 1.0, 1),
-        1: Slope(params(5.0), 5.0, 3),
-        2: Slope(params(0.0), 4.0, 9),
+        0: AFLReply(params(1.0), 1.0, 1),
+        1: AFLReply(params(5.0), 5.0, 3),
+        2: AFLReply(params(0.0), 4.0, 9),
     }
     after = AFL(learning_rate=1.0, mixture_rate=0.1, over="groups").aggregate(state, replies)
     assert values(after.params) == [-0.5 * (1 + 3 * 5) / 4]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from torch import nn
 
-from e2fl.algorithms.e2fl import E2FL, Rankings
+from e2fl.algorithms.e2fl import E2FL, E2FLState
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import LowestLoss
 from e2fl.models import Model
-from e2fl.rankings.messages import Ballots
+from e2fl.rankings.messages import ExactBallots
 from e2fl.rankings.order import invert, mask_layers
 from e2fl.rankings.votes import elect
 from e2fl.testing.contract import same
@@ -44,11 +44,11 @@ def orders(rankings):
 
 
 def ballots(orders, groups=NO_GROUP):
-    return {client: Ballots((groups,), (ranking(o),)) for client, o in orders.items()}
+    return {client: ExactBallots((groups,), (ranking(o),)) for client, o in orders.items()}
 
 
 def ballot(groups, *voters):
-    return Ballots(groups, tuple(ranking(ORDERS[voter]) for voter in voters))
+    return ExactBallots(groups, tuple(ranking(ORDERS[voter]) for voter in voters))
 
 
 EVERYBODY = ballots(dict(enumerate(ORDERS)))
@@ -73,7 +73,7 @@ def test_the_golden_round_votes_in_groups_and_then_across_them():
     }
     assert order(state.global_ranking) == [0, 2, 5, 4, 3, 1]
     # The state before is as it was.
-    assert isinstance(start, Rankings)
+    assert isinstance(start, E2FLState)
     assert start.groups == {}
     assert (start.global_ranking["0.weight"] == initial).all()
 
@@ -82,7 +82,7 @@ def test_the_golden_round_votes_in_groups_and_then_across_them():
     ("absent", "overall"),
     [("carry_forward", [2, 0, 3, 4, 5, 1]), ("present_only", [2, 0, 4, 3, 5, 1])],
 )
-def test_a_group_nobody_voted_in_is_treated_as_asked(absent, overall):
+def test_a_group_without_votes_follows_the_setting_absent(absent, overall):
     later = after(E2FL(absent=absent), EVERYBODY, ballots({0: [2, 0, 4, 3, 5, 1]}))
     assert order(later.global_ranking) == overall
     assert order(later.groups[C]) == [5, 2, 0, 4, 3, 1]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from e2fl.algorithms.aaggff import CDFS, AAggFF, Decisions
-from e2fl.algorithms.base import Graded
+from e2fl.algorithms.aaggff import CDFS, AAggFF, AAggFFState
+from e2fl.algorithms.base import ModelAndLoss
 from e2fl.algorithms.fedavg import Shared
-from e2fl.algorithms.fedfv import FedFV, Remembered
+from e2fl.algorithms.fedfv import FedFV, FedFVState
 from e2fl.algorithms.fedmgda import FedMGDA, least_norm
 from e2fl.algorithms.propfair import PropFair
 from e2fl.learning import Settings
@@ -109,7 +109,7 @@ def fair_mean(updates, losses, alpha, past):
 @pytest.mark.parametrize(("alpha", "tau"), [(0.1, 1), (0.0, 1), (0.5, 0), (0.1, 2)])
 def test_fedfv_removes_conflicts_as_the_paper_says(alpha, tau):
     algorithm, w = FedFV(alpha=alpha, tau=tau), RNG.standard_normal(6)
-    state, history = Remembered(params(w)), []
+    state, history = FedFVState(params(w)), []
     for members in ([0, 1, 2, 3], [2, 3, 4, 5, 6]):
         w = vector(state.params)
         ends = {client: vector(params(w - RNG.standard_normal(6))) for client in members}
@@ -117,7 +117,9 @@ def test_fedfv_removes_conflicts_as_the_paper_says(alpha, tau):
         losses = dict(zip(members, RNG.random(len(members)), strict=True))
         past = [u for done in history[-tau:] for c, u in done.items() if c not in members]
         moved = fair_mean(updates, losses, alpha, past if tau else [])
-        replies = {client: Graded(params(end), losses[client]) for client, end in ends.items()}
+        replies = {
+            client: ModelAndLoss(params(end), losses[client]) for client, end in ends.items()
+        }
         state = algorithm.aggregate(state, replies)
         assert vector(state.params) == pytest.approx(w - moved, abs=1e-5)
         history.append(updates)
@@ -127,8 +129,8 @@ def test_fedfv_removes_conflicts_as_the_paper_says(alpha, tau):
 def test_fedfv_never_projects_an_update_off_itself():
     """Off (0, 3) and (-2, 2), (1, -3) becomes (0.5, 0.5), which conflicts with (1, -3)."""
     updates = [np.array([0.0, 3, 0]), np.array([-2.0, 2, 0]), np.array([1.0, -3, 0])]
-    replies = {client: Graded(params(-g), float(client)) for client, g in enumerate(updates)}
-    moved = -vector(FedFV(alpha=0).aggregate(Remembered(params(np.zeros(3))), replies).params)
+    replies = {client: ModelAndLoss(params(-g), float(client)) for client, g in enumerate(updates)}
+    moved = -vector(FedFV(alpha=0).aggregate(FedFVState(params(np.zeros(3))), replies).params)
     expected = fair_mean(dict(enumerate(updates)), [0, 1, 2], 0, [])
     assert moved == pytest.approx(expected, abs=1e-6)
 
@@ -156,14 +158,16 @@ def decide(p, sums, losses, rounds):
 
 def test_aaggff_decides_as_the_full_calculation_does():
     clients = 7
-    state = Decisions(params(RNG.standard_normal(5)), clients)
+    state = AAggFFState(params(RNG.standard_normal(5)), clients)
     p, sums = np.full(clients, 1 / clients), np.zeros(clients)
     for number, members in enumerate(([0, 1, 2], [2, 5, 6], [0, 2, 6]), start=1):
         ends = {client: vector(params(RNG.standard_normal(5))) for client in members}
         losses = dict(zip(members, 3 * RNG.random(3), strict=True))
         p, sums = decide(p, sums, losses, number)
         expected = sum(p[c] * end for c, end in ends.items()) / sum(p[c] for c in members)
-        replies = {client: Graded(params(end), losses[client]) for client, end in ends.items()}
+        replies = {
+            client: ModelAndLoss(params(end), losses[client]) for client, end in ends.items()
+        }
         state = AAggFF().aggregate(state, replies)
         assert vector(state.params) == pytest.approx(expected, abs=1e-6)
     assert set(state.gains) == {0, 1, 2, 5, 6}
@@ -172,10 +176,11 @@ def test_aaggff_decides_as_the_full_calculation_does():
 @pytest.mark.parametrize("cdf", CDFS)
 def test_an_absurd_loss_gives_a_client_no_more_than_a_bounded_share(cdf):
     replies = {
-        c: Graded(params(np.full(3, float(c == 0))), 1e308 if c == 0 else 1.0) for c in range(4)
+        c: ModelAndLoss(params(np.full(3, float(c == 0))), 1e308 if c == 0 else 1.0)
+        for c in range(4)
     }
-    after = AAggFF(cdf=cdf).aggregate(Decisions(params(np.zeros(3)), 8), replies)
+    after = AAggFF(cdf=cdf).aggregate(AAggFFState(params(np.zeros(3)), 8), replies)
     assert 0.25 < vector(after.params)[0] < 0.6
-    equal = {client: Graded(params(np.full(3, float(client))), 0.0) for client in range(3)}
-    after = AAggFF(cdf=cdf).aggregate(Decisions(params(np.zeros(3)), 8), equal)
+    equal = {client: ModelAndLoss(params(np.full(3, float(client))), 0.0) for client in range(3)}
+    after = AAggFF(cdf=cdf).aggregate(AAggFFState(params(np.zeros(3)), 8), equal)
     assert vector(after.params) == pytest.approx([1, 1, 1])

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from e2fl.algorithms.fairfed import Counted, FairFed, Weighted, distances_to_all
+from e2fl.algorithms.fairfed import FairFed, FairFedReply, FairFedState, distances_to_all
 from e2fl.errors import WireError
 from e2fl.report.from_runs import study_of
 from e2fl.runs.runner import run_experiment
@@ -15,9 +15,9 @@ from tests.runs.helpers import Noting
 from tests.toys import toy_with
 
 THREE = {  # examples, right, then of class 1 and found: unprivileged, privileged
-    0: Counted(params(1.0), 100, 85, 10, 4, 20, 14),
-    1: Counted(params(2.0), 60, 48, 5, 4, 15, 9),
-    2: Counted(params(4.0), 40, 34, 0, 0, 10, 7),
+    0: FairFedReply(params(1.0), 100, 85, 10, 4, 20, 14),
+    1: FairFedReply(params(2.0), 60, 48, 5, 4, 15, 9),
+    2: FairFedReply(params(4.0), 40, 34, 0, 0, 10, 7),
 }
 
 
@@ -37,13 +37,13 @@ def test_fairfed_measures_each_client_against_all():
     ],
 )
 def test_fairfed_moves_weights_and_clips_them_only_for_the_mean(beta, raw, used):
-    after = FairFed(beta=beta).aggregate(Weighted(params(0.0), {}, None), THREE)
+    after = FairFed(beta=beta).aggregate(FairFedState(params(0.0), {}, None), THREE)
     assert list(after.weights.values()) == pytest.approx(raw, abs=1e-6)
     assert values(after.params) == [used[0] * 1 + used[1] * 2 + used[2] * 4]
 
 
 def test_fairfed_with_all_weights_clipped_goes_by_examples():
-    state = Weighted(params(0.0), {0: -1.0, 1: -1.0, 2: -1.0}, None)
+    state = FairFedState(params(0.0), {0: -1.0, 1: -1.0, 2: -1.0}, None)
     after = FairFed(beta=0).aggregate(state, THREE)
     assert values(after.params) == [0.5 * 1 + 0.3 * 2 + 0.2 * 4]
 
@@ -55,15 +55,18 @@ def test_the_gap_is_that_of_the_pooled_examples(seed):
     positive[0] += 1
     found = rng.integers(0, positive + 1)
     counted = [
-        Counted(params(0.0), int(p.sum()) + 5, 0, int(p[0]), int(f[0]), int(p[1]), int(f[1]))
+        FairFedReply(params(0.0), int(p.sum()) + 5, 0, int(p[0]), int(f[0]), int(p[1]), int(f[1]))
         for p, f in zip(positive, found, strict=True)
     ]
     rates = found.sum(axis=0) / positive.sum(axis=0)
     assert distances_to_all(counted)[1] == pytest.approx(rates[0] - rates[1], abs=1e-12)
 
 
-def test_fairfed_judges_by_accuracy_where_nobody_has_favourable_examples_of_a_group():
-    counted = [Counted(params(0.0), 10, 5, 0, 0, 3, 1), Counted(params(0.0), 10, 9, 0, 0, 2, 2)]
+def test_fairfed_judges_by_accuracy_without_favourable_examples_of_a_group():
+    counted = [
+        FairFedReply(params(0.0), 10, 5, 0, 0, 3, 1),
+        FairFedReply(params(0.0), 10, 9, 0, 0, 2, 2),
+    ]
     distances, gap = distances_to_all(counted)
     assert gap is None
     assert distances.tolist() == pytest.approx([0.2, 0.2])
@@ -73,7 +76,7 @@ def test_fairfed_refuses_counts_that_cannot_be():
     too_many = (10, 11, 1, 0, 1, 0), (10, 5, 1, 2, 1, 0), (10, 5, 6, 0, 5, 0)
     for counts in (*too_many, (10, 5, -1, -1, 1, 0)):
         with pytest.raises(WireError, match="more examples than it claims"):
-            FairFed().check(None, 0, Counted(params(0.0), *counts))
+            FairFed().check(None, 0, FairFedReply(params(0.0), *counts))
 
 
 @pytest.mark.parametrize(

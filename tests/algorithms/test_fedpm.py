@@ -55,7 +55,7 @@ def test_a_mask_is_drawn_from_its_probabilities():
 def test_training_moves_probabilities_with_the_gradient():
     """Masks of trained clients have a lower loss than masks drawn from where they started."""
     problem = Problem(FedPM(clients_per_round=8))
-    first = problem.moments[0]
+    first = problem.recorded_rounds[0]
     federation = problem.federation()
     learner = federation.learner
     start = first.state.probabilities

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from e2fl.algorithms.groupavg import GroupAvg, Member
+from e2fl.algorithms.groupavg import GroupAvg, GroupAvgReply
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping import LowestLoss, RankClustering
@@ -26,7 +26,7 @@ def values(model):
 
 
 def member(*weights, group=-1):
-    return Member(params(*weights), group)
+    return GroupAvgReply(params(*weights), group)
 
 
 def test_a_small_group_counts_as_much_as_a_large_one():

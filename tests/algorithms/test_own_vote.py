@@ -7,11 +7,11 @@ import pytest
 
 from e2fl import assign
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.algorithms.readings import known_of
+from e2fl.algorithms.readings import context_of
 from e2fl.errors import WireError
 from e2fl.grouping import LowestLoss
 from e2fl.rankings.ballots import Buckets
-from e2fl.rankings.messages import Masks, ServedRankings
+from e2fl.rankings.messages import ExactMasks, ServedRankings
 from e2fl.rankings.order import mask_layers
 from e2fl.rankings.votes import elect
 from e2fl.runs.runner import run_experiment
@@ -32,7 +32,7 @@ def served(algorithm, client_id=1, rounds=2, data=None):
 
 
 def origin_of(learner):
-    return replace(known_of(learner.model), initial=learner.supernet.ranking).origin
+    return replace(context_of(learner.model), initial=learner.supernet.ranking).origin
 
 
 def test_the_own_ranking_is_trained_from_the_groups_and_votes_with_it():
@@ -56,7 +56,7 @@ def test_two_buckets_are_a_mask_and_take_one_bit_an_edge():
     ranking = message.decode(Buckets(2), origin_of(learner))[1]
     keep = learner.model.keep
     assert same(mask_layers(ranking, keep), mask_layers(state.groups[1], keep))
-    masks = Masks((1,), (1,), (message.global_mask,), message.global_mask)
+    masks = ExactMasks((1,), (1,), (message.global_mask,), message.global_mask)
     assert len(message.to_bytes(spec)) <= 1.2 * len(masks.to_bytes(spec))
 
 

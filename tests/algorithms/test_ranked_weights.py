@@ -10,8 +10,8 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.frl import FRL
 from e2fl.errors import WireError
 from e2fl.rankings.ballots import Buckets
-from e2fl.rankings.messages import Ballots, CodedBallots, RankedWeights, TabledBallots
-from e2fl.rankings.order import MOST_GROWTH, places, rank_of, table_of
+from e2fl.rankings.messages import CodedBallots, ExactBallots, RankedWeights, TabledBallots
+from e2fl.rankings.order import MAX_GROWTH, places, rank_of, table_of
 from e2fl.rankings.votes import elect
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem, same
@@ -40,7 +40,7 @@ def test_a_round_is_sgd_on_looked_up_weights_then_two_votes_and_the_median_of_ta
     algorithm = E2FL(clients_per_round=5, reading="weights")
     problem = Problem(algorithm)
     federation = problem.federation()
-    first = problem.moments[0]
+    first = problem.recorded_rounds[0]
     state, learner = first.state, federation.learner
     weights = plain(state.global_ranking, state.table, learner.initial)
     for layer, initial in learner.initial.items():  # the initial weights, in another order
@@ -97,7 +97,7 @@ def test_equal_rankings_are_sent_once_and_models_are_shared_by_clients():
 def test_a_lying_table_is_limited_and_outvoted():
     algorithm = E2FL(clients_per_round=5, reading="weights")
     problem = Problem(algorithm)
-    first = problem.moments[0]
+    first = problem.recorded_rounds[0]
     spec = problem.model().spec
     sent = {
         client: TabledBallots.from_bytes(reply.to_bytes(spec), spec)
@@ -112,7 +112,7 @@ def test_a_lying_table_is_limited_and_outvoted():
     checked = {client: algorithm.check(first.state, client, r) for client, r in replies.items()}
     claimed = checked[liar].tables[0]
     for layer, values in first.state.table.items():
-        assert np.abs(claimed[layer]).max() <= MOST_GROWTH * np.abs(values).max() * 1.0001
+        assert np.abs(claimed[layer]).max() <= MAX_GROWTH * np.abs(values).max() * 1.0001
     honest = algorithm.aggregate(first.state, first.checked)
     fooled = algorithm.aggregate(first.state, checked)
     for layer, values in honest.table.items():
@@ -122,7 +122,7 @@ def test_a_lying_table_is_limited_and_outvoted():
 @pytest.mark.parametrize("tables", [b"", b"\0" * 8, b"\xff" * 4, None])
 def test_a_malformed_table_is_refused(tables):
     algorithm = E2FL(clients_per_round=5, reading="weights")
-    first = Problem(algorithm).moments[0]
+    first = Problem(algorithm).recorded_rounds[0]
     spec = Problem(algorithm).model().spec
     client, reply = next(iter(first.replies.items()))
     reply = TabledBallots.from_bytes(reply.to_bytes(spec), spec)
@@ -134,16 +134,18 @@ def test_a_malformed_table_is_refused(tables):
 def test_ballots_of_the_other_reading_are_refused():
     masks, weights = E2FL(clients_per_round=5), E2FL(clients_per_round=5, reading="weights")
     coded = replace(masks, ballot=Buckets(16))
-    moments = {algorithm: Problem(algorithm).moments[0] for algorithm in (masks, weights, coded)}
+    moments = {
+        algorithm: Problem(algorithm).recorded_rounds[0] for algorithm in (masks, weights, coded)
+    }
     spec = Problem(masks).model().spec
-    for asked, moment in moments.items():
+    for asked, recorded in moments.items():
         for sender, other in moments.items():
             client, reply = next(iter(other.replies.items()))
-            kind = {masks: Ballots, weights: TabledBallots, coded: CodedBallots}[sender]
+            kind = {masks: ExactBallots, weights: TabledBallots, coded: CodedBallots}[sender]
             reply = kind.from_bytes(reply.to_bytes(spec), spec)
             if sender is not asked:
                 with pytest.raises(WireError, match="is expected"):
-                    asked.check(moment.state, client, reply)
+                    asked.check(recorded.state, client, reply)
 
 
 def test_a_resumed_run_and_an_assigned_client_know_the_table(toy, tmp_path):

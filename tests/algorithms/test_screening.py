@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from e2fl.algorithms import ALGORITHMS
-from e2fl.algorithms.afl import Slope
+from e2fl.algorithms.afl import AFLReply
 from e2fl.algorithms.screening import Size, clips_of, size_of
 from e2fl.evaluation import total
 from e2fl.rounds import Replies, run
@@ -87,7 +87,7 @@ def test_a_clipped_gradient_does_not_gain_weight_in_afl_by_its_loss():
     sent = server.ask().inbox
     gradients = {client: dict(sent[client].params) for client in range(8)}
     gradients[ATTACKER] = {name: 900 * value for name, value in gradients[ATTACKER].items()}
-    replies = {c: Slope(gradients[c], 9.0 if c == ATTACKER else c + 1.0, 36) for c in range(8)}
+    replies = {c: AFLReply(gradients[c], 9.0 if c == ATTACKER else c + 1.0, 36) for c in range(8)}
     accepted, _ = server.accept(Replies(replies))
     assert [accepted[client].loss for client in range(8)] == [1, 5.5, 3, 4, 5, 6, 7, 8]
 
@@ -95,7 +95,7 @@ def test_a_clipped_gradient_does_not_gain_weight_in_afl_by_its_loss():
 def slopes(*pairs, sent=10.0):
     """Replies of AFL with gradients of these norms and losses to weights of a norm."""
     start = Weights({"w": torch.tensor([sent])})
-    replies = [Slope({"w": torch.tensor([norm])}, loss, 36) for norm, loss in pairs]
+    replies = [AFLReply({"w": torch.tensor([norm])}, loss, 36) for norm, loss in pairs]
     return {client: size_of(reply, {}, start) for client, reply in enumerate(replies)}
 
 

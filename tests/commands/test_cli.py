@@ -114,7 +114,7 @@ def test_only_what_can_be_resumed_advises_it(config, monkeypatch, capsys, argume
 def test_code_that_a_file_names_is_told_of(config, toy, tmp_path, capsys):
     """Training that diverges has an exit code of its own, so that scripts notice it."""
     told = f"{config} names code that is imported and run: "
-    huge, policy = "tests.runs.helpers:Huge", "tests.test_border:Choosy"
+    huge, policy = "tests.runs.helpers:Huge", "tests.algorithms.test_validate:Choosy"
     (tmp_path / config).write_text(replace(toy, algorithm={"name": huge}, rounds=1).to_toml())
     assert main(["run", config]) == 3
     shown = capsys.readouterr()

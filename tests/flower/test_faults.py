@@ -108,7 +108,7 @@ BAD_PAYLOADS = {
     "floats": ("malformed", with_payload(lambda raw: [1.0] * 64)),
     "text": ("malformed", with_payload(lambda raw: "text")),
 }
-ABSURD = {
+OUT_OF_RANGE = {
     "grouping_passes": ("1", True, math.nan, math.inf, -1.0, 1e308, 1.1e9),
     "ballot_bits": ("1", True, math.nan, math.inf, -1.0, 1.1e15),
     "trained_examples": ("1", 1.0, True, -1, 2**53 + 1, -(2**63)),
@@ -118,7 +118,7 @@ ABSURD = {
 }
 
 
-@pytest.mark.parametrize("name", [*ABSURD, "round_number", "trained"])
+@pytest.mark.parametrize("name", [*OUT_OF_RANGE, "round_number", "trained"])
 def test_absurd_values_in_a_reply_are_rejected(name):
     request = Request(
         round_number=2, run_id="0" * 32, server_id="a", resumed_from=0, oldest=0, train={3: 0}
@@ -130,9 +130,9 @@ def test_absurd_values_in_a_reply_are_rejected(name):
         "round_number": (None, "1", 1.0, True, 2**63 - 1, -1),
         "trained": (None, 3, "3", [], [3], {}, {"3.5": {}}, {"4": {}}),
     }
-    for value in (ABSURD | others)[name]:
+    for value in (OUT_OF_RANGE | others)[name]:
         values = json.loads(pack(honest)[VALUES]["json"])
-        (values["trained"]["3"] if name in ABSURD else values)[name] = value
+        (values["trained"]["3"] if name in OUT_OF_RANGE else values)[name] = value
         content = RecordDict({VALUES: ConfigRecord({"json": json.dumps(values)})})
         assert isinstance(read_reply(content, request), str)
 

@@ -10,7 +10,7 @@ from e2fl import metrics
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
-from e2fl.grouping import RankClustering, rank_clustering
+from e2fl.grouping import RankClustering, ballot_table, rank_clustering
 from e2fl.grouping.ballot_table import BallotTable, views_of
 from e2fl.grouping.rank_clustering import kmeans
 from e2fl.grouping.separation import divide
@@ -45,8 +45,8 @@ DISTANCES = [
 ]
 
 
-def table_of(ballots=BALLOTS, **settings):
-    return BallotTable(ballots, views_of(SPEC, 0, 0), **settings)
+def table_of(ballots=BALLOTS):
+    return BallotTable(ballots, views_of(SPEC, 0, 0))
 
 
 def kmeans_from(table, places, steps):
@@ -62,8 +62,9 @@ def recovered(clustering, true):
 
 
 @pytest.mark.parametrize("in_memory", [0, 10**6])
-def test_the_worked_example(in_memory):
-    table = table_of(in_memory=in_memory)
+def test_the_worked_example(in_memory, monkeypatch):
+    monkeypatch.setattr(ballot_table, "MAX_BYTES_IN_MEMORY", in_memory)
+    table = table_of()
     assert table.on_disk == (in_memory == 0)
     assert table.pairwise().tolist() == DISTANCES
     # The last start has a bad end: its cost rose from 36.
@@ -130,7 +131,7 @@ def test_groups_that_are_not_there_are_not_stable(count):
     assert RankClustering(groups=count).cluster(ballots, count, seed=0).metadata["stability"] < 0.5
 
 
-@pytest.mark.parametrize(("limit", "value"), [("TREE", 60), ("EDGES", 700)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_TREE_CLIENTS", 60), ("MAX_TREE_EDGES", 700)])
 def test_a_tree_of_some_clients_or_edges_serves_all(limit, value, monkeypatch):
     monkeypatch.setattr(rank_clustering, limit, value)
     ballots, true = uneven_ballots([40, 60, 100])
@@ -185,13 +186,13 @@ LENET = ModelSpec(
     ],
 )
 def test_layers_are_called_by_their_short_names(layers, expected):
-    read = RankClustering(layers=layers).reads(LENET)
+    read = RankClustering(layers=layers).compared_layers(LENET)
     assert [layer.name for layer in read.layers] == [f"{name}.weight" for name in expected]
 
 
 def test_layers_and_clients_that_are_not_there_are_refused():
     with pytest.raises(ConfigError, match="no layer 'conv3'; it has conv1, conv2, fc1, or all"):
-        RankClustering(layers=("conv3",)).reads(LENET)
+        RankClustering(layers=("conv3",)).compared_layers(LENET)
     model = Model(mlp((4,), 3, hidden=(5,)))
     with pytest.raises(ConfigError, match="at most 3 clients"):
         RankClustering(groups=5).begin(model, Population(dict.fromkeys(range(3))), 0)
@@ -202,6 +203,7 @@ def test_memory_stays_bounded_however_many_ballots_there_are():
     code = """
 import resource, numpy as np
 from e2fl.data.federated import Lazy
+from e2fl.grouping import ballot_table
 from e2fl.grouping.ballot_table import BallotTable, views_of
 from e2fl.grouping.rank_clustering import kmeans
 from e2fl.models import Layer, ModelSpec
@@ -210,7 +212,8 @@ wide = views_of(ModelSpec((Layer("fc1", (250_000,)),)), 0, 0)
 few = BallotTable({0: ballots[0], 1: ballots[1]}, wide)
 kmeans(few, few.take([0, 1]), 2)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-table = BallotTable(ballots, wide, in_memory=0)
+ballot_table.MAX_BYTES_IN_MEMORY = 0
+table = BallotTable(ballots, wide)
 assert table.on_disk
 kmeans(table, table.take([0, 1, 2]), 2)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)

@@ -104,7 +104,7 @@ def test_every_round_of_training_says_how_well_groups_are_found(grouping):
     assert any(entry["changed"] is not None for entry in rounds)
 
 
-def test_a_client_of_a_group_that_never_voted_uses_the_model_of_everybody():
+def test_a_client_of_a_group_without_votes_uses_the_global_model():
     """Its mask is a random start: good for telling groups apart, not for predicting."""
     algorithm = E2FL(grouping=LowestLoss(groups=3))
     experiment, data = toy({"name": "known"}), Toy(clients=8, styles=True)
@@ -117,7 +117,7 @@ def test_a_client_of_a_group_that_never_voted_uses_the_model_of_everybody():
         assert uses.group is not None
 
 
-def test_clustering_costs_one_small_ballot_of_everybody():
+def test_clustering_costs_one_small_ballot_per_client():
     """Only the layer that is looked at is sent, and it is sent once."""
     sections = [{"name": "rank_clustering", "groups": 2, "layers": [n]} for n in ("fc2", "all")]
     runs = [run_experiment(toy(section)) for section in sections]

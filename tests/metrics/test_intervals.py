@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from e2fl.metrics.intervals import FEW, over_clients, over_seeds, paired
+from e2fl.metrics.intervals import MIN_CLIENTS, over_clients, over_seeds, paired
 from tests.report.studies import method
 
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=8)
@@ -38,9 +38,9 @@ def test_the_interval_over_clients_holds_the_true_mean_about_95_times_in_100():
 
 
 def test_few_or_identical_clients_have_no_interval():
-    assert over_clients(np.arange(FEW - 1.0)).low is None
+    assert over_clients(np.arange(MIN_CLIENTS - 1.0)).low is None
     assert over_clients(np.full(50, 91.5)).low is None
-    assert over_clients(np.arange(float(FEW))).low is not None
+    assert over_clients(np.arange(float(MIN_CLIENTS))).low is not None
 
 
 def test_one_seed_has_intervals_over_clients_of_means_only():

@@ -120,7 +120,7 @@ def test_exact_ballots_are_the_bytes_of_the_wire():
 
 @pytest.mark.parametrize("ballot", [*COARSE, *MOVES], ids=str)
 def test_levels_of_units_change_the_bytes_and_not_the_ranking(ballot, monkeypatch):
-    monkeypatch.setattr(coarse_module, "LARGE", 100)
+    monkeypatch.setattr(coarse_module, "MIN_EDGES_FOR_LEVELS", 100)
     with_levels = ballot.encode(BALLOT, REFERENCE)
     without = replace(REFERENCE, fan_in={})
     assert with_levels != ballot.encode(BALLOT, without)
@@ -204,8 +204,8 @@ def test_moves_are_added_to_the_ranking_the_server_elected():
 def test_moves_that_no_ranking_has_are_refused():
     reference = Reference({"w": np.arange(6, dtype=np.int32)})
     for symbols in ([4, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0, 3, 0, 0, 0, 0]):
-        plans = Moves(3, finer=1).plans(reference)
-        sent = coarse_module.encode_plans(plans, [np.array(symbols, np.uint8)])
+        plans = Moves(3, finer=1).layer_codes(reference)
+        sent = coarse_module.encode_layers(plans, [np.array(symbols, np.uint8)])
         with pytest.raises(WireError, match="beyond the end"):
             Moves(3, finer=1).decode(sent, reference)
 
@@ -257,7 +257,7 @@ def test_bytes_too_many_and_too_few_are_refused(ballot):
 def test_a_ballot_with_the_wrong_number_of_edges_in_a_bucket_is_refused():
     # An edge moved by a bucket and no other: well-formed, canonical, and not a ranking of six.
     reference = Reference({"w": np.arange(6, dtype=np.int32)})
-    plans = Buckets(3).plans(reference)
-    sent = coarse_module.encode_plans(plans, [np.array([1, 0, 0, 0, 0, 0], np.uint8)])
+    plans = Buckets(3).layer_codes(reference)
+    sent = coarse_module.encode_layers(plans, [np.array([1, 0, 0, 0, 0, 0], np.uint8)])
     with pytest.raises(WireError, match="too many or too few"):
         Buckets(3).decode(sent, reference)

@@ -15,7 +15,7 @@ from tests.rankings.test_ballots import drawn
 
 @pytest.fixture(autouse=True)
 def levels_in_small_layers(monkeypatch):
-    monkeypatch.setattr(coarse_module, "LARGE", 1000)
+    monkeypatch.setattr(coarse_module, "MIN_EDGES_FOR_LEVELS", 1000)
 
 
 def test_mutated_messages_give_wire_errors_only():
@@ -51,7 +51,7 @@ LAYERS = [
 @pytest.mark.parametrize("sizes", LAYERS, ids=str)
 def test_layers_with_different_numbers_of_buckets_come_back(sizes):
     reference = Reference(drawn(sizes, 0))
-    assert len({plan.alphabet for plan in FINER.plans(reference)}) > 1
+    assert len({plan.alphabet for plan in FINER.layer_codes(reference)}) > 1
     for seed in range(1, 20):
         ranking = drawn(sizes, seed)
         sent = FINER.encode(ranking, reference)
@@ -61,12 +61,12 @@ def test_layers_with_different_numbers_of_buckets_come_back(sizes):
 
 def test_a_symbol_that_only_another_layer_has_is_refused():
     reference = Reference(drawn(LAYERS[0], 0))
-    plans = FINER.plans(reference)
+    plans = FINER.layer_codes(reference)
     assert [plan.alphabet for plan in plans] == [25, 26]
     symbols = [np.zeros(72, np.uint8), np.zeros(384, np.uint8)]
     symbols[0][-1] = 25
     with pytest.raises(WireError, match="'first' has a symbol of other layers"):
-        FINER.decode(coarse_module.encode_plans(plans, symbols), reference)
+        FINER.decode(coarse_module.encode_layers(plans, symbols), reference)
 
 
 @pytest.mark.parametrize("edges", [1, 2, 3, 5, 24, 72, 256, 300, 5000])

@@ -48,14 +48,14 @@ def test_clients_and_the_server_hold_the_same_ranking(name):
     """What a client decodes from its invitation is what the server decodes its ballots against."""
     problem = Problem(e2fl(BALLOTS[name], Buckets(4)))
     origin = Reference(problem.model().supernet(problem.seed).ranking, keep=problem.model().keep)
-    _, second = problem.moments
+    _, second = problem.recorded_rounds
     for message in second.request.inbox.values():
         assert same(message.decode(Buckets(4), origin).ranking, second.state.global_ranking)
 
 
 def test_moves_are_counted_from_the_elected_ranking_not_from_the_one_sent():
     problem = Problem(e2fl(Moves(127, finer=1), Buckets(2)))
-    _, second = problem.moments
+    _, second = problem.recorded_rounds
     state, client = second.state, next(iter(second.request.inbox))
     known = problem.algorithm.reference(state, client)
     assert known.ranking is state.global_ranking
@@ -77,20 +77,20 @@ def coded(toy, **algorithm):
 @pytest.mark.parametrize(("held", "times"), [(64, 1), (1, 2)])
 def test_a_reply_is_decoded_once_in_a_round_unless_there_are_too_many(held, times, monkeypatch):
     problem = Problem(e2fl(Buckets(16)))
-    moment = problem.moments[1]
-    expected = problem.algorithm.aggregate(moment.state, moment.checked)
+    recorded = problem.recorded_rounds[1]
+    expected = problem.algorithm.aggregate(recorded.state, recorded.checked)
     server = problem.server(problem.federation(), 2)
     server.ask()
-    server.done = replace(server.done, state=moment.state)
+    server.done = replace(server.done, state=recorded.state)
     decoded = []
     decode = Buckets.decode
     monkeypatch.setattr(
         Buckets, "decode", lambda self, raw, known: decoded.append(raw) or decode(self, raw, known)
     )
-    monkeypatch.setattr("e2fl.rounds.HELD", held)
-    server.take(Replies(moment.replies))
-    assert tuple(moment.replies) == server.done.answered
-    assert len(decoded) == len(moment.replies) * times - (times - 1)
+    monkeypatch.setattr("e2fl.rounds.MAX_DECODED", held)
+    server.take(Replies(recorded.replies))
+    assert tuple(recorded.replies) == server.done.answered
+    assert len(decoded) == len(recorded.replies) * times - (times - 1)
     assert same(expected.global_ranking, server.state.global_ranking)
 
 

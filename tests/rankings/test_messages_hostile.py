@@ -11,12 +11,12 @@ from e2fl.errors import WireError
 from e2fl.grouping import KnownGroups, LowestLoss, RankClustering
 from e2fl.rankings.ballots import Buckets, Reference
 from e2fl.rankings.messages import (
-    AnyBallots,
-    AnyInvitation,
     Ballots,
     CodedBallots,
     CodedInvitation,
-    parts_of,
+    ExactBallots,
+    Invitation,
+    split_codes,
 )
 from e2fl.testing.contract import Problem
 from tests.rankings.test_messages import DOWN, e2fl
@@ -34,36 +34,36 @@ def mutations(raw, count):
 @pytest.mark.parametrize("grouping", [KnownGroups(), LowestLoss(), RankClustering()], ids=str)
 def test_mutated_ballots_are_refused_or_in_canonical_form(grouping):
     problem = Problem(e2fl(Buckets(16), grouping=grouping))
-    moment = problem.moments[0]
-    spec = problem.model().spec.only(moment.request.ask.layers)
-    client = min(moment.replies)
-    sent = {c: AnyBallots.from_bytes(r.to_bytes(spec), spec) for c, r in moment.replies.items()}
-    checked = {c: problem.algorithm.check(moment.state, c, r) for c, r in sent.items()}
+    recorded = problem.recorded_rounds[0]
+    spec = problem.model().spec.only(recorded.request.ask.layers)
+    client = min(recorded.replies)
+    sent = {c: Ballots.from_bytes(r.to_bytes(spec), spec) for c, r in recorded.replies.items()}
+    checked = {c: problem.algorithm.check(recorded.state, c, r) for c, r in sent.items()}
     refused = 0
     for raw in mutations(sent[client].to_bytes(spec), 1000):
         try:
-            reply = AnyBallots.from_bytes(raw, spec)
-            decoded = problem.algorithm.check(moment.state, client, reply)
+            reply = Ballots.from_bytes(raw, spec)
+            decoded = problem.algorithm.check(recorded.state, client, reply)
         except WireError:
             refused += 1
         else:
             assert reply.to_bytes(spec) == raw
-            problem.algorithm.aggregate(moment.state, {**checked, client: decoded})
+            problem.algorithm.aggregate(recorded.state, {**checked, client: decoded})
     assert refused > 900
 
 
 def test_mutated_invitations_give_wire_errors_only():
     problem = Problem(e2fl(Buckets(16), grouping=LowestLoss(groups=2)))
-    moment = problem.moments[1]
+    recorded = problem.recorded_rounds[1]
     model = problem.model()
     origin = Reference(model.supernet(problem.seed).ranking, {}, model.keep)
-    honest = next(iter(moment.request.inbox.values()))
+    honest = next(iter(recorded.request.inbox.values()))
     assert isinstance(honest, CodedInvitation)
     assert len(honest.lengths) == 3  # the ranking, and the masks of two groups
     refused = 0
     for raw in mutations(honest.to_bytes(model.spec), 1000):
         try:
-            message = AnyInvitation.from_bytes(raw, model.spec)
+            message = Invitation.from_bytes(raw, model.spec)
             assert isinstance(message, CodedInvitation)
             ranking = message.decode(DOWN, origin).ranking
             for layer in model.spec.layers:
@@ -75,21 +75,21 @@ def test_mutated_invitations_give_wire_errors_only():
 
 @pytest.mark.parametrize("lengths", [(), (-1, 4), (2,), (4,), (1, 1), (4, -1), (2**31 - 1, 3)])
 def test_lengths_must_add_up(lengths):
-    assert parts_of(b"abc", (1, 0, 2)) == [b"a", b"", b"bc"]
+    assert split_codes(b"abc", (1, 0, 2)) == [b"a", b"", b"bc"]
     with pytest.raises(WireError, match="cannot be cut"):
-        parts_of(b"abc", lengths)
+        split_codes(b"abc", lengths)
 
 
-def forgeries(moment, client, problem):
-    honest = moment.replies[client]
+def forgeries(recorded, client, problem):
+    honest = recorded.replies[client]
     assert isinstance(honest, CodedBallots)
-    start = moment.state.global_ranking
-    known = moment.state.reference(start)
+    start = recorded.state.global_ranking
+    known = recorded.state.reference(start)
     other = problem.algorithm.ballot.encode(start, known.only(["fc1.weight"]))
     coarser = Buckets(5).encode(start, known)
     (size,) = honest.lengths
     return {
-        "exact ballots": Ballots(honest.groups, (start,)),
+        "exact ballots": ExactBallots(honest.groups, (start,)),
         "too short": replace(honest, codes=honest.codes[:-1]),
         "too long": replace(honest, codes=honest.codes + b"\0"),
         "a length that is too small": replace(honest, lengths=(size - 1,)),
@@ -107,25 +107,25 @@ def forgeries(moment, client, problem):
 
 def test_forged_ballots_are_refused(monkeypatch):
     problem = Problem(e2fl(Buckets(16)))
-    moment = problem.moments[1]
-    client = min(moment.replies)
-    for name, forged in forgeries(moment, client, problem).items():
+    recorded = problem.recorded_rounds[1]
+    client = min(recorded.replies)
+    for name, forged in forgeries(recorded, client, problem).items():
         with pytest.raises(WireError):
-            pytest.fail(f"{name}: {problem.algorithm.check(moment.state, client, forged)}")
-    honest = moment.replies[client]
-    with pytest.raises(WireError, match="Ballots is expected"):
-        E2FL(clients_per_round=5).check(moment.state, client, honest)
+            pytest.fail(f"{name}: {problem.algorithm.check(recorded.state, client, forged)}")
+    honest = recorded.replies[client]
+    with pytest.raises(WireError, match="ExactBallots is expected"):
+        E2FL(clients_per_round=5).check(recorded.state, client, honest)
     many = replace(
         honest, groups=(0,) * 1000, lengths=honest.lengths * 1000, codes=honest.codes * 1000
     )
     monkeypatch.setattr(Buckets, "decode", lambda *_: pytest.fail("a ballot was decoded"))
     with pytest.raises(WireError, match="twice"):
-        problem.algorithm.check(moment.state, client, many)
+        problem.algorithm.check(recorded.state, client, many)
 
 
 def test_ballots_of_other_layers_than_were_asked_for_are_refused():
     problem = Problem(e2fl(Buckets(16), grouping=RankClustering(groups=2, layers=("fc1",))))
-    preparation, training = problem.moments
+    preparation, training = problem.recorded_rounds
     assert preparation.request.ask.layers == ("fc1.weight",)
     client = min(training.replies)
     for asked, sent in ((preparation, training), (training, preparation)):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl.attacks import BoundarySwap, Collusion
-from e2fl.rankings.messages import Ballots
+from e2fl.rankings.messages import ExactBallots
 from e2fl.rankings.order import invert, mask_of
 from e2fl.rankings.votes import (
     VOTES,
@@ -141,7 +141,7 @@ def test_trimmed_borda_halves_what_one_captured_group_changes():
 
 def swapped(ballot, share, keep):
     """The ballot after a boundary swap."""
-    known = Collusion({0: Ballots((0,), ({"fc": ballot},))}, {}, None, share, keep)
+    known = Collusion({0: ExactBallots((0,), ({"fc": ballot},))}, {}, None, share, keep)
     return BoundarySwap().forge(known)[0].rankings[0]["fc"]
 
 

@@ -1,10 +1,12 @@
 """Studies made by hand, for tests of what the page says about them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from e2fl import metrics
-from e2fl.report.study import Method, Study, with_derived, with_gains
+from e2fl.report.study import Method, Study, with_derived
 from e2fl.runs.records import numbers_of
 
 
@@ -54,5 +56,5 @@ def method(
 
 def study(*methods, **more):
     alone = next((one for one in methods if one.alone), None)
-    gained = tuple(with_gains(one, alone) for one in methods)
-    return Study("made by hand", "no data", gained, **more)
+    compared = (one if one is alone else replace(one, baseline=alone) for one in methods)
+    return Study("made by hand", "no data", tuple(compared), **more)

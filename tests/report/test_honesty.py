@@ -79,13 +79,13 @@ def test_what_chance_gives_stands_beside_every_spread():
     table = main_table(made)
     for level in ("group", "clients"):
         for kind in ("worst10", "best10", "std", "variance"):
-            assert table.value(0, f"{level}/{kind}_chance") is not None
+            assert table.value(0, f"{level}/{kind}_chance") > 0
     assert table.value(0, "clients/variance_chance") == pytest.approx(SAMPLING, rel=0.25)
     assert "What chance alone gives" in printed(made)
     assert ">chance 1" in page(made)
 
 
-def test_nothing_is_bold_and_nobody_is_better_where_chance_explains_every_spread():
+def test_no_cell_is_bold_and_no_method_is_better_where_chance_explains_every_spread():
     made = study(hospitals("FedAvg", 0.8, 1), hospitals("E2FL", 0.8, 2))
     marked = {key for _, key in main_table(made).bold}
     assert not {key for key in marked if key.endswith(("worst10", "best10", "std", "variance"))}

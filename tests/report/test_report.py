@@ -309,7 +309,7 @@ def test_foreign_names_are_escaped_everywhere(tmp_path):
     text = page(replace(made, title=evil))
     assert evil not in text
     assert len(re.findall(r"<script[ >]", text)) == 3  # the data, the library, ours
-    export(made, tmp_path)
+    export(made, sections.sections(made), tmp_path)
     assert evil not in (tmp_path / "group-accuracy.svg").read_text()
 
 

@@ -160,7 +160,7 @@ def test_few_personal_models_are_held_at_a_time_and_nothing_changes(toy, monkeyp
         return jobs(board)
 
     monkeypatch.setattr(simulator.Scoreboard, "jobs", noted)
-    monkeypatch.setattr(simulator, "HELD", 2)
+    monkeypatch.setattr(simulator, "MAX_DECODED", 2)
     assert run_experiment(toy).clients == expected
     assert len(held) > 2
     assert max(held) <= 3  # two personal models, and the global one

@@ -14,7 +14,7 @@ from e2fl.codec import to_json
 from e2fl.data.federated import Client, Examples, Lazy
 from e2fl.learning import Learner
 from e2fl.participation import Ask
-from e2fl.rounds import Request
+from e2fl.rounds import RoundRequest
 from e2fl.runs.measure import measure
 from e2fl.runs.runner import run_experiment
 from e2fl.simulation import simulator
@@ -64,7 +64,7 @@ def test_one_client_that_fails_and_clients_that_fail_later_end_nothing(round_num
     problem = Problem(Unruly(clients_per_round=4))
     federation = problem.federation()
     sent = problem.algorithm.broadcast(problem.server(federation, 1).state, [0])
-    assert set(federation.train(Request(round_number, Ask([0]), sent)).faults) == {0}
+    assert set(federation.train(RoundRequest(round_number, Ask([0]), sent)).faults) == {0}
 
 
 def test_when_nobody_gets_through_the_error_is_shown():

@@ -60,7 +60,7 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
 }
 
 # Settings of algorithms that are sections of their own, such as grouping = { name = "known" }.
-PARTS: dict[str, Mapping[str, type[Any]]] = {
+SECTION_REGISTRIES: dict[str, Mapping[str, type[Any]]] = {
     "grouping": GROUPINGS,
     "ballot": BALLOTS,
     "downlink": BALLOTS,
@@ -70,7 +70,7 @@ PARTS: dict[str, Mapping[str, type[Any]]] = {
 
 __all__ = [
     "ALGORITHMS",
-    "PARTS",
+    "SECTION_REGISTRIES",
     "Algorithm",
     "AnyAlgorithm",
     "ClientModel",

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Graded, GradedModel, Shared, average
+from e2fl.algorithms.base import GlobalModelWithLoss, ModelAndLoss, Shared, average
 from e2fl.data.federated import ClientId, Population
 from e2fl.models import Model
 
@@ -39,7 +39,7 @@ CDFS: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 
 
 @dataclass(frozen=True)
-class Decisions(Shared):
+class AAggFFState(Shared):
     """One model for all clients, and what the shares of clients follow from."""
 
     population: int
@@ -49,7 +49,7 @@ class Decisions(Shared):
 
 
 @dataclass(frozen=True)
-class AAggFF(GradedModel[Decisions]):
+class AAggFF(GlobalModelWithLoss[AAggFFState]):
     """AAggFF: the server decides by online learning how much each client counts."""
 
     cdf: Annotated[
@@ -57,22 +57,24 @@ class AAggFF(GradedModel[Decisions]):
         Doc("the distribution function that makes bounded responses of losses"),
     ] = "normal"
 
-    def start(self, model: Model, population: Population, seed: int) -> Decisions:
-        return Decisions(model.initial_weights(seed), len(population))
+    def start(self, model: Model, population: Population, seed: int) -> AAggFFState:
+        return AAggFFState(model.initial_weights(seed), len(population))
 
-    def aggregate(self, state: Decisions, replies: Mapping[ClientId, Graded]) -> Decisions:
-        part = len(replies) / state.population
-        responses = part * CDFS[self.cdf](relative([reply.loss for reply in replies.values()]))
+    def aggregate(
+        self, state: AAggFFState, replies: Mapping[ClientId, ModelAndLoss]
+    ) -> AAggFFState:
+        fraction = len(replies) / state.population
+        responses = fraction * CDFS[self.cdf](relative([reply.loss for reply in replies.values()]))
         mean = responses.mean()
-        deviations = (responses - mean) / (part * (1 + mean))
+        deviations = (responses - mean) / (fraction * (1 + mean))
         gains = dict(state.gains)
         for client, deviation in zip(replies, deviations.tolist(), strict=True):
             gains[client] = gains.get(client, 0.0) + deviation
-        rate = math.sqrt(math.log(state.population) / (state.rounds + 2)) / (2 + part)
-        own = np.array([gains[client] for client in replies])
-        shares = np.exp(rate * (own - own.max()))  # the largest is 1: none overflows
+        rate = math.sqrt(math.log(state.population) / (state.rounds + 2)) / (2 + fraction)
+        summed = np.array([gains[client] for client in replies])
+        shares = np.exp(rate * (summed - summed.max()))  # the largest is 1: none overflows
         params = average([reply.params for reply in replies.values()], shares.tolist())
-        return Decisions(params, state.population, state.rounds + 1, dict(sorted(gains.items())))
+        return AAggFFState(params, state.population, state.rounds + 1, dict(sorted(gains.items())))
 
 
 def relative(losses: list[float]) -> NDArray[np.float64]:

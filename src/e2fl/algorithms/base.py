@@ -14,14 +14,13 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_ori
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.construct import Checked, Limits
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner, diverged
-from e2fl.models import Model, Params
+from e2fl.models import Model, Params, is_finite
 from e2fl.participation import Ask, Draw, Participation, Uniform
 from e2fl.rankings.order import Mask, Ranking
 from e2fl.wire import Message, Weights
@@ -30,8 +29,6 @@ State = TypeVar("State")
 Down = TypeVar("Down", bound=Message)
 Up = TypeVar("Up", bound=Message)
 Served = TypeVar("Served", bound=Message)
-Vector = NDArray[np.float64]
-AnyVector = NDArray[np.float64] | NDArray[np.float32]
 
 # Fields of replies with numbers that clients claim: what an honest client sends, and the error.
 CLAIMS: dict[str, tuple[Callable[[float], bool], str]] = {
@@ -104,9 +101,8 @@ class Election:
 class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
     """One federated algorithm. Its fields are its hyper-parameters.
 
-    A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, what a client
-    trains from, what it replies, and what it is sent to predict with. The last three are messages
-    (`e2fl.wire`).
+    A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, and three messages
+    (`e2fl.wire`): the one a client trains from, its reply, and the one it predicts with.
     """
 
     clients_per_round: Annotated[int, Doc("clients asked in a round"), Limits(least=1)] = 10
@@ -128,8 +124,8 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
             cls.title = cls.__name__
         for base in vars(cls).get("__orig_bases__", ()):
             parameters = getattr(get_origin(base), "__parameters__", ())
-            given = dict(zip(parameters, get_args(base), strict=False))
-            cls._named = tuple(given.get(kind, kind) for kind in cls._named)
+            arguments = dict(zip(parameters, get_args(base), strict=False))
+            cls._named = tuple(arguments.get(kind, kind) for kind in cls._named)
 
     # On the server.
 
@@ -144,7 +140,7 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
     def ask(
         self, state: State, population: Population, round_number: int, last: int, draw: Draw
     ) -> Ask:
-        """Return which clients are asked next, and for what.
+        """Return which clients are asked next, and the layers they reply with.
 
         round_number: from 1 to `last`; 0 asks whether a preparation comes first (`Ask.kind`).
         draw: draws this many clients by the experiment's participation policy.
@@ -153,9 +149,9 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
 
     @abstractmethod
     def broadcast(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Down]:
-        """Return what each client trains from.
+        """Return the message that each client trains from.
 
-        Clients that get the same share one object, which is encoded once.
+        Clients that get equal messages share one object, which is encoded once.
         """
 
     def check(self, state: State, client: ClientId, reply: Up) -> Up:
@@ -186,12 +182,12 @@ class Algorithm(Checked, ABC, Generic[State, Down, Up, Served]):
 
     @abstractmethod
     def serve(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Served]:
-        """Return what each client is sent to predict with."""
+        """Return the message that each client predicts with."""
 
     def election(
         self, before: State, replies: Mapping[ClientId, Up], after: State
     ) -> Election | None:
-        """Return what `aggregate` counted; None if it does not elect. Replies are read lazily."""
+        """Return the election in `aggregate`; None if there is none. Replies are read lazily."""
         return None
 
     def describe(self, state: State) -> Description:
@@ -262,11 +258,11 @@ class Dense(Algorithm[State, Down, Up, Served]):
         """
         views = {name: ClientModel(params) for name, params in served.items()}
         if self.finetune_epochs:
-            own = next(iter(served.values()))
+            personal = next(iter(served.values()))
             if (client.train.y >= 0).any():
                 epochs, purpose = self.finetune_epochs, "batches of fine-tuning"
-                own = learner.fit(own, client.train, epochs=epochs, purpose=purpose)
-            views = {"own": ClientModel(require_finite(own))} | views
+                personal = learner.fit(personal, client.train, epochs=epochs, purpose=purpose)
+            views = {"own": ClientModel(require_finite(personal))} | views
         return ClientModels(views, group)
 
 
@@ -304,7 +300,7 @@ class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
 
 
 @dataclass(frozen=True)
-class Graded(Message):
+class ModelAndLoss(Message, wire_name="Graded"):
     """A trained model, and the loss of the model that training started from."""
 
     params: Params
@@ -312,12 +308,12 @@ class Graded(Message):
 
 
 @dataclass(frozen=True)
-class GradedModel(GlobalModel[ModelState, Graded]):
+class GlobalModelWithLoss(GlobalModel[ModelState, ModelAndLoss]):
     """A base for algorithms in which clients report the loss of the model they were sent."""
 
-    def train(self, message: Weights, client: Client, learner: Learner) -> Graded:
+    def train(self, message: Weights, client: Client, learner: Learner) -> ModelAndLoss:
         loss = learner.loss(message.params, client.train)
-        return Graded(learner.fit(message.params, client.train), loss)
+        return ModelAndLoss(learner.fit(message.params, client.train), loss)
 
 
 def average(models: Sequence[Params], weights: Sequence[float] | None = None) -> Params:
@@ -333,11 +329,6 @@ def average(models: Sequence[Params], weights: Sequence[float] | None = None) ->
     return mean
 
 
-def is_finite(params: Params) -> bool:
-    """Return whether all weights are finite."""
-    return all(bool(value.isfinite().all()) for value in params.values())
-
-
 def require_finite(params: Params) -> Params:
     """Return the weights, or raise `DataError`: a client must never store a diverged model."""
     if not is_finite(params):
@@ -349,41 +340,3 @@ def squared_norm(params: Params) -> float:
     """Return the squared Euclidean norm over all layers."""
     # By NumPy: torch splits a large sum among its threads, so the last bit depends on their number.
     return sum(float(np.square(value.double().numpy().ravel()).sum()) for value in params.values())
-
-
-# Updates of clients as flat vectors, for algorithms that compare their directions.
-
-
-def flat(params: Params) -> Vector:
-    """Return the weights of all layers as one vector."""
-    layers = [value.numpy().reshape(-1) for value in params.values()]
-    return np.concatenate(layers, dtype=np.float64)
-
-
-def step(params: Params, update: Vector) -> Params:
-    """Return the weights minus an update."""
-    ends = np.cumsum([value.numel() for value in params.values()])
-    parts = np.split(update, ends[:-1])
-    return {
-        name: (value.double() - torch.from_numpy(part).view(value.shape)).float()
-        for (name, value), part in zip(params.items(), parts, strict=True)
-    }
-
-
-def dot(one: AnyVector, other: AnyVector) -> float:
-    """Return the inner product, in an order of summation that no number of threads changes."""
-    return float(np.multiply(one, other, dtype=np.float64).sum())
-
-
-def norm(vector: Vector) -> float:
-    """Return the Euclidean norm."""
-    return float(np.sqrt(dot(vector, vector)))
-
-
-def mean(vectors: Sequence[AnyVector], weights: Sequence[float] | None = None) -> Vector:
-    """Return the weighted mean of vectors, summed in double precision in the order given."""
-    weights = [1] * len(vectors) if weights is None else weights
-    total = np.zeros(len(vectors[0]))
-    for weight, vector in zip(weights, vectors, strict=True):
-        total += weight / sum(weights) * vector
-    return total

@@ -31,20 +31,20 @@ class Ditto(FedAvg):
     ] = 1.0
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
-        own = learner.fit(
+        personal = learner.fit(
             client.memory.get("own", message.params),
             client.train,
             toward=message.params,
             proximal=self.proximal,
             purpose="batches of the own model",
         )
-        client.memory["own"] = require_finite(own)
+        client.memory["own"] = require_finite(personal)
         return super().train(message, client, learner)
 
     def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
         global_model = ClientModel(message.params)
-        own = ClientModel(client.memory["own"]) if "own" in client.memory else global_model
-        return ClientModels({"own": own, "global": global_model})
+        personal = ClientModel(client.memory["own"]) if "own" in client.memory else global_model
+        return ClientModels({"own": personal, "global": global_model})
 
     def for_unseen(self, state: Shared, client: Client, learner: Learner) -> ClientModels:
         self.train(self.broadcast(state, [client.id])[client.id], client, learner)

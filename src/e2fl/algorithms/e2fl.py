@@ -18,33 +18,40 @@ from typing import Annotated, Literal, cast
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, Election
-from e2fl.algorithms.readings import AnyModel, Groups, Known, Reading, Sent, WeightReading, known_of
+from e2fl.algorithms.readings import (
+    AnyModel,
+    DecodedMessage,
+    ModelContext,
+    Rankings,
+    Reading,
+    WeightReading,
+    context_of,
+)
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
 from e2fl.grouping import Grouping, KnownGroups, Membership
-from e2fl.grouping.base import ExamplesByGroup
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask, Draw
 from e2fl.rankings.ballots import Ballot, Boundary, Buckets, Exact, Reference
 from e2fl.rankings.messages import (
-    AnyBallots,
-    AnyInvitation,
-    AnyMasks,
     Ballots,
     CodedBallots,
+    ExactBallots,
+    Invitation,
+    Masks,
     RankedBallots,
 )
 from e2fl.rankings.order import Ranking, median_of
 from e2fl.rankings.votes import Borda, Vote, elect, name_of, share_of
 
-WEIGHT = Limits(least=0, most=1000)  # of a ranking in a vote, relative to a ballot
-LEAST_WEIGHT = 0.001  # above 0; `share_of` would round smaller ones to 0
+WEIGHT_LIMITS = Limits(least=0, most=1000)  # of a ranking in a vote, relative to a ballot
+MIN_WEIGHT = 0.001  # above 0; `share_of` would round smaller ones to 0
 
 
 @dataclass(frozen=True)
-class Rankings(Known):
+class E2FLState(ModelContext):
     """The state of the server after a round."""
 
     global_ranking: Ranking
@@ -62,7 +69,7 @@ class Rankings(Known):
 
 
 @dataclass(frozen=True)
-class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
+class E2FL(Algorithm[E2FLState, Invitation, Ballots, Masks]):
     """E2FL: clients send rankings of edges.
 
     The server votes inside each group, then once across the groups.
@@ -85,12 +92,12 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     incumbents: Annotated[
         float,
         Doc("ballots that a group's previous ranking counts for in its next vote; 0: the paper"),
-        WEIGHT,
+        WEIGHT_LIMITS,
     ] = 0.0
     smoothing: Annotated[
         float,
         Doc("weight of the ranking served before, relative to the one just elected; 0: the paper"),
-        WEIGHT,
+        WEIGHT_LIMITS,
     ] = 0.0
     vote: Annotated[Vote, Doc("the rule that elects a ranking from ballots")] = field(
         default_factory=Borda
@@ -107,7 +114,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             "weight of a client's own ranking in what it is served, relative to its group's; "
             "of several, each client chooses one on a fifth of its training rows; none: the paper"
         ),
-        WEIGHT,
+        WEIGHT_LIMITS,
     ] = ()
     served: Annotated[
         Ballot, Doc("with own_vote, how group rankings are served; two buckets: as masks")
@@ -127,77 +134,77 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     def __post_init__(self) -> None:
         super().__post_init__()
         weights = {"incumbents": [self.incumbents], "smoothing": [self.smoothing]}
-        for name, given in (weights | {"own_vote": self.own_vote}).items():
-            lost = any(0 < weight < LEAST_WEIGHT for weight in given)
-            self.require(not lost, name, f"0, or at least {LEAST_WEIGHT}")
+        for name, values in (weights | {"own_vote": self.own_vote}).items():
+            lost = any(0 < weight < MIN_WEIGHT for weight in values)
+            self.require(not lost, name, f"0, or at least {MIN_WEIGHT}")
         whole = not isinstance(self.downlink, Boundary)
         self.require(whole, "downlink", "a format of whole rankings, such as buckets")
 
-    def read(self, known: Known) -> Reading:
+    def read(self, context: ModelContext) -> Reading:
         """Return how rankings are read and sent."""
         kind = Reading if self.reading == "mask" else WeightReading
         served = self.served if self.own_vote else None
-        return kind(known, self.ballot, self.downlink, served, self.vote)
+        return kind(context, self.ballot, self.downlink, served, self.vote)
 
     # On the server.
 
-    def start(self, model: Model, population: Population, seed: int) -> Rankings:
+    def start(self, model: Model, population: Population, seed: int) -> E2FLState:
         ranking = model.supernet(seed).ranking
         begun = self.grouping.begin(model, population, seed)
         membership = expect(begun, Membership, self.grouping, "begin")
-        known = known_of(model, {} if self.trains_scores else model.initial_weights(seed))
-        state = Rankings(ranking, {}, membership, **vars(known))
-        exact = self.read(state).replies is Ballots and not self.own_vote
+        context = context_of(model, {} if self.trains_scores else model.initial_weights(seed))
+        state = E2FLState(ranking, {}, membership, **vars(context))
+        exact = self.read(state).replies is ExactBallots and not self.own_vote
         return state if exact else replace(state, initial=ranking)
 
     def ask(
-        self, state: Rankings, population: Population, round_number: int, last: int, draw: Draw
+        self, state: E2FLState, population: Population, round_number: int, last: int, draw: Draw
     ) -> Ask:
-        layers = self.grouping.acting(state.membership).ask_layers(state.membership)
+        layers = self.grouping.current(state.membership).ask_layers(state.membership)
         if layers is None:
             return Ask(draw(self.clients_per_round))
         return Ask(population.ids, layers=layers, kind="prepare")
 
     def broadcast(
-        self, state: Rankings, clients: Sequence[ClientId]
-    ) -> Mapping[ClientId, AnyInvitation]:
+        self, state: E2FLState, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, Invitation]:
         """Send the global ranking and, where clients find their group, what the groups elected."""
-        grouping = self.grouping.acting(state.membership)
+        grouping = self.grouping.current(state.membership)
         groups = {
             group: state.ranking_of(group, state.groups)
-            for group in grouping.compared(state.membership)
+            for group in grouping.candidate_groups(state.membership)
         }
-        late = {client: grouping.is_late(state.membership, client) for client in clients}
+        late = {client: grouping.missed_clustering(state.membership, client) for client in clients}
         starts = {False: state.global_ranking, True: state.membership.origin}
         reading = self.read(state)
         messages = {kind: reading.invitation(starts[kind], groups) for kind in {*late.values()}}
         return {client: messages[kind] for client, kind in late.items()}
 
-    def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
+    def check(self, state: E2FLState, client: ClientId, reply: Ballots) -> ExactBallots:
         """Return the ballots of a reply, decoded against the ranking that its client was sent."""
         expected = self.read(state).replies
         if type(reply) is not expected:
             raise WireError(f"a reply is {type(reply).__name__}; {expected.__name__} is expected")
-        ballots = cast(Ballots | CodedBallots, reply)
-        grouping = self.grouping.acting(state.membership)
+        ballots = cast(ExactBallots | CodedBallots, reply)
+        grouping = self.grouping.current(state.membership)
         # Before decoding, because a few bytes may stand for many rankings.
-        count = len(ballots.rankings if isinstance(ballots, Ballots) else ballots.lengths)
+        count = len(ballots.rankings if isinstance(ballots, ExactBallots) else ballots.lengths)
         grouping.check(state.membership, client, ballots.groups, count)
         return ballots.decode(self.ballot, self.reference(state, client), state.table)
 
-    def reference(self, state: Rankings, client: ClientId) -> Reference:
+    def reference(self, state: E2FLState, client: ClientId) -> Reference:
         """Return the reference for a client's ballots: the ranking it was sent."""
-        grouping = self.grouping.acting(state.membership)
+        grouping = self.grouping.current(state.membership)
         start, base = state.global_ranking, state.unrounded or state.global_ranking
-        if grouping.is_late(state.membership, client):
+        if grouping.missed_clustering(state.membership, client):
             start = base = state.membership.origin
         reference = state.reference(start, base)
         layers = grouping.ask_layers(state.membership)
         return reference if layers is None else reference.only(layers)
 
-    def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
-        ballots = cast(Mapping[ClientId, Ballots], replies)
-        grouping = self.grouping.acting(state.membership)
+    def aggregate(self, state: E2FLState, replies: Mapping[ClientId, Ballots]) -> E2FLState:
+        ballots = cast(Mapping[ClientId, ExactBallots], replies)
+        grouping = self.grouping.current(state.membership)
         sorted_ = grouping.sort(state.membership, ballots)
         membership, by_group = expect(sorted_, tuple, grouping, "sort")
         # One vote inside each group, in which its previous ranking may take part.
@@ -216,7 +223,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             tables = [
                 table
                 for client, reply in replies.items()
-                if not grouping.is_late(state.membership, client)
+                if not grouping.missed_clustering(state.membership, client)
                 for table in cast(RankedBallots, reply).tables
             ]
             after = replace(after, table=median_of(tables))
@@ -225,7 +232,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             after = replace(after, global_ranking=rounded, unrounded=global_ranking)
         return self._smoothed(after, elected, global_ranking) if self.smoothing else after
 
-    def _voters(self, membership: Membership, groups: Groups, elected: Groups) -> Groups:
+    def _voters(self, membership: Membership, groups: Rankings, elected: Rankings) -> Rankings:
         """Return the rankings that vote across groups, one of each group."""
         if self.absent == "present_only":
             return elected
@@ -234,30 +241,31 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             return {group: ranking for group, ranking in groups.items() if group in alive}
         return groups
 
-    def _smoothed(self, state: Rankings, elected: Groups, global_ranking: Ranking) -> Rankings:
+    def _smoothed(self, state: E2FLState, elected: Rankings, global_ranking: Ranking) -> E2FLState:
         """Return the state with these rankings averaged into those that are served."""
         averaged = partial(elect, weight=self.smoothing, rule=self.vote)
-        smooth = {q: averaged([own], state.smooth_groups.get(q)) for q, own in elected.items()}
+        smooth = {q: averaged([new], state.smooth_groups.get(q)) for q, new in elected.items()}
         return replace(
             state,
             smooth_groups=state.smooth_groups | smooth,
             smooth_global=averaged([global_ranking], state.smooth_global or None),
         )
 
-    def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyMasks]:
-        offers = {client: self.grouping.offer(state.membership, client) for client in clients}
+    def serve(self, state: E2FLState, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
+        membership, served_groups = state.membership, self.grouping.served_groups
+        groups_of = {client: served_groups(membership, client) for client in clients}
         latest, reading = state.groups | state.smooth_groups, self.read(state)
         global_ranking = state.smooth_global or state.global_ranking
 
-        def message(groups: tuple[GroupId, ...]) -> AnyMasks:
+        def message(groups: tuple[GroupId, ...]) -> Masks:
             rankings = {group: state.ranking_of(group, latest) for group in groups}
             voted = tuple(group for group in groups if group in state.groups)
-            return reading.offer(global_ranking, rankings, voted)
+            return reading.masks(global_ranking, rankings, voted)
 
-        messages = {groups: message(groups) for groups in set(offers.values())}
-        return {client: messages[groups] for client, groups in offers.items()}
+        messages = {groups: message(groups) for groups in set(groups_of.values())}
+        return {client: messages[groups] for client, groups in groups_of.items()}
 
-    def describe(self, state: Rankings) -> Description:
+    def describe(self, state: E2FLState) -> Description:
         def models() -> dict[str, AnyModel]:
             reading, latest = self.read(state), state.groups | state.smooth_groups
             named = {"global": state.smooth_global or state.global_ranking}
@@ -273,9 +281,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         )
 
     def election(
-        self, before: Rankings, replies: Mapping[ClientId, AnyBallots], after: Rankings
+        self, before: E2FLState, replies: Mapping[ClientId, Ballots], after: E2FLState
     ) -> Election:
-        grouping = self.grouping.acting(before.membership)
+        grouping = self.grouping.current(before.membership)
         elected = {
             group: ranking
             for group, ranking in after.groups.items()
@@ -283,8 +291,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         }
 
         def ballots() -> Iterator[tuple[ClientId, GroupId, Ranking]]:
-            for client, reply in cast(Mapping[ClientId, Ballots], replies).items():
-                if not grouping.is_late(before.membership, client):
+            for client, reply in cast(Mapping[ClientId, ExactBallots], replies).items():
+                if not grouping.missed_clustering(before.membership, client):
                     for group, ranking in grouping.ballots(after.membership, client, reply):
                         yield client, group, ranking
 
@@ -303,35 +311,34 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
     # On a client.
 
-    def opened(self, message: AnyInvitation | AnyMasks, learner: Learner) -> Sent:
-        """Return what a client is sent, decoded once for all clients that share the message."""
-        if "sent" not in message.opened:
-            known = replace(known_of(learner.model), initial=learner.supernet.ranking)
-            message.opened["sent"] = self.read(known).opened(message)
-        sent: Sent = message.opened["sent"]
-        return sent
+    def decoded(self, message: Invitation | Masks, learner: Learner) -> DecodedMessage:
+        """Return a message decoded, once for all clients that share it."""
+        if "decoded" not in message.cache:
+            context = replace(context_of(learner.model), initial=learner.supernet.ranking)
+            message.cache["decoded"] = self.read(context).decode(message)
+        decoded: DecodedMessage = message.cache["decoded"]
+        return decoded
 
-    def train(self, message: AnyInvitation, client: Client, learner: Learner) -> AnyBallots:
-        sent = self.opened(message, learner)
+    def train(self, message: Invitation, client: Client, learner: Learner) -> Ballots:
+        sent = self.decoded(message, learner)
         models = list(sent.models.values())
-        parts = self.grouping.examples_by_group(models, client, learner)
-        parts = checked_parts(parts, self.grouping)
-        if self.inside == "majority" and len(parts) > 1:
-            largest, _ = max(parts, key=lambda part: len(part[1]))  # ties: the first
-            parts = [(largest, client.train)]
+        examples = self.grouping.checked_examples(models, client, learner)
+        if self.inside == "majority" and len(examples) > 1:
+            largest, _ = max(examples, key=lambda part: len(part[1]))  # ties: the first
+            examples = [(largest, client.train)]
         trained = [
             (group, sent.reading.fit(sent.ranking, rows, learner, part))
-            for part, (group, rows) in enumerate(parts)
+            for part, (group, rows) in enumerate(examples)
         ]
         return sent.reading.reply(sent.ranking, trained, learner.meter)
 
-    def model_for(self, message: AnyMasks, client: Client, learner: Learner) -> ClientModels:
-        sent = self.opened(message, learner)
+    def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:
+        sent = self.decoded(message, learner)
         groups, models = tuple(sent.models), list(sent.models.values())
-        own = self.grouping.own_group(groups, models, client, learner)
-        if own is not None and own not in sent.models:
+        own_group = self.grouping.own_group(groups, models, client, learner)
+        if own_group is not None and own_group not in sent.models:
             raise ConfigError(
-                f"{type(self.grouping).__name__}.own_group returned {own!r}; "
+                f"{type(self.grouping).__name__}.own_group returned {own_group!r}; "
                 f"it must return one of {groups}, or None"
             )
 
@@ -341,11 +348,11 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             return sent.reading.own_model(sent.rankings[group], rows, self.own_vote, learner)
 
         global_model = ClientModel(sent.global_model)
-        if own is not None:
+        if own_group is not None:
             # A group that never voted has learned nothing: its clients use the global model.
-            voted = own in sent.voted
-            group_model = ClientModel(model(own, client.train)) if voted else global_model
-            return ClientModels({"group": group_model, "global": global_model}, own)
+            voted = own_group in sent.voted
+            group_model = ClientModel(model(own_group, client.train)) if voted else global_model
+            return ClientModels({"group": group_model, "global": global_model}, own_group)
         by_group = dict(sent.models)
         if client.train.group is not None:
             by_group = {group: model(group, client.train.of_group(group)) for group in by_group}
@@ -353,25 +360,15 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         if len(by_group) == 2 and client.test.group is not None:
             # Two groups inside a client, such as women and men: what if one group's model served
             # all rows?
-            views |= {f"as_group{q}": ClientModel(one) for q, one in sent.models.items()}
+            views |= {f"as_group{q}": ClientModel(other) for q, other in sent.models.items()}
         return ClientModels(views)
 
-    def for_unseen(self, state: Rankings, client: Client, learner: Learner) -> ClientModels:
+    def for_unseen(self, state: E2FLState, client: Client, learner: Learner) -> ClientModels:
         def train(ranking: Ranking) -> Ranking:
             """Return the ballot for the clustering before round 1."""
-            known = known_of(learner.model, {} if self.trains_scores else learner.initial)
-            reading, first = self.read(known), replace(learner, round_number=0)
+            context = context_of(learner.model, {} if self.trains_scores else learner.initial)
+            reading, first = self.read(context), replace(learner, round_number=0)
             return reading.ranked(reading.fit(ranking, client.train, first))[0]
 
         membership = self.grouping.place_unseen(state.membership, client, train)
         return super().for_unseen(replace(state, membership=membership), client, learner)
-
-
-def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
-    """Return pairs of group and examples; raise an error if a grouping did not return that."""
-    pairs = expect(parts, list, grouping, "examples_by_group")
-    for pair in pairs:
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Examples)):
-            what = f"{type(grouping).__name__}.examples_by_group returned {pair!r:.60}"
-            raise ConfigError(f"{what}; it must return pairs, such as [(0, client.train)]")
-    return pairs

@@ -6,7 +6,7 @@ from typing import Annotated
 from typing_extensions import Doc
 
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.participation import ByGroup
+from e2fl.participation import StratifiedSampling
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,4 @@ class SteadyE2FL(E2FL):
 
     smoothing: Annotated[float, Doc("weight of the ranking served before; 0: the paper")] = 5.0
 
-    participation = ByGroup()
+    participation = StratifiedSampling()

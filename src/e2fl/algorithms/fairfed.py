@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Counted(Message):
+class FairFedReply(Message, wire_name="Counted"):
     """A trained model, and how the received model did on the client's training examples."""
 
     params: Params
@@ -48,7 +48,7 @@ class Counted(Message):
 
 
 @dataclass(frozen=True)
-class Weighted(Shared):
+class FairFedState(Shared):
     """One model for all clients, and each client's weight before clipping."""
 
     weights: dict[ClientId, float]
@@ -58,25 +58,25 @@ class Weighted(Shared):
 
 
 @dataclass(frozen=True)
-class FairFed(GlobalModel[Weighted, Counted]):
+class FairFed(GlobalModel[FairFedState, FairFedReply]):
     """FairFed: clients whose local fairness is close to the global one get more weight."""
 
     beta: Annotated[float, Doc("step size of the weights; 0 is FedAvg"), Limits(least=0)] = 1.0
 
-    def start(self, model: Model, population: Population, seed: int) -> Weighted:
+    def start(self, model: Model, population: Population, seed: int) -> FairFedState:
         warning = misfit(classes=model.classes, groups=population.groups)
-        return Weighted(model.initial_weights(seed), {}, None, warning)
+        return FairFedState(model.initial_weights(seed), {}, None, warning)
 
-    def train(self, message: Weights, client: Client, learner: Learner) -> Counted:
-        own = NO_GROUP if client.group is None else client.group
-        groups = np.full(len(client.train), own)
+    def train(self, message: Weights, client: Client, learner: Learner) -> FairFedReply:
+        declared = NO_GROUP if client.group is None else client.group
+        groups = np.full(len(client.train), declared)
         groups = groups if client.train.group is None else client.train.group
         tallies = {
             group: learner.tally(message.params, client.train.take(np.flatnonzero(groups == group)))
             for group in np.unique(groups).tolist()
         }
         first, second = (tallies.get(group, Tally()) for group in (0, 1))
-        return Counted(
+        return FairFedReply(
             learner.fit(message.params, client.train),
             len(client.train),
             sum(tally.correct for tally in tallies.values()),
@@ -86,19 +86,21 @@ class FairFed(GlobalModel[Weighted, Counted]):
             second.true_positive,
         )
 
-    def check(self, state: Weighted, client: ClientId, reply: Counted) -> Counted:
+    def check(self, state: FairFedState, client: ClientId, reply: FairFedReply) -> FairFedReply:
         super().check(state, client, reply)
-        parts = (
+        conditions = (
             0 <= reply.correct <= reply.examples,
             0 <= reply.found_0 <= reply.positive_0,
             0 <= reply.found_1 <= reply.positive_1,
             reply.positive_0 + reply.positive_1 <= reply.examples,
         )
-        if not all(parts):
+        if not all(conditions):
             raise WireError("a reply counts more examples than it claims to have")
         return reply
 
-    def aggregate(self, state: Weighted, replies: Mapping[ClientId, Counted]) -> Weighted:
+    def aggregate(
+        self, state: FairFedState, replies: Mapping[ClientId, FairFedReply]
+    ) -> FairFedState:
         counted = list(replies.values())
         examples = np.array([reply.examples for reply in counted], dtype=np.float64)
         shares = examples / examples.sum()
@@ -110,15 +112,15 @@ class FairFed(GlobalModel[Weighted, Counted]):
         weights = np.maximum(raw, 0)
         if not weights.sum() > 0:
             weights = shares
-        kept = dict(zip(replies, raw.tolist(), strict=True))
+        raw_weights = dict(zip(replies, raw.tolist(), strict=True))
         return replace(
             state,
             params=average([reply.params for reply in counted], weights.tolist()),
-            weights=dict(sorted((state.weights | kept).items())),
+            weights=dict(sorted((state.weights | raw_weights).items())),
             gap=gap,
         )
 
-    def describe(self, state: Weighted) -> Description:
+    def describe(self, state: FairFedState) -> Description:
         values = list(state.weights.values()) or [0.0]
         return replace(
             super().describe(state),
@@ -142,7 +144,7 @@ def misfit(*, classes: int, groups: int) -> str:
     return f"fairfed is defined for two classes and two groups: {wrong}" if wrong else ""
 
 
-def distances_to_all(counted: Sequence[Counted]) -> tuple[Floats, float | None]:
+def distances_to_all(counted: Sequence[FairFedReply]) -> tuple[Floats, float | None]:
     """Return each client's distance to the global measure, and the global difference if defined.
 
     The distance is one in fairness, or in accuracy where a difference is undefined.
@@ -150,12 +152,12 @@ def distances_to_all(counted: Sequence[Counted]) -> tuple[Floats, float | None]:
     examples = np.array([reply.examples for reply in counted], dtype=np.float64)
     correct = np.array([reply.correct for reply in counted], dtype=np.float64)
     positive = np.array([(reply.positive_0, reply.positive_1) for reply in counted])
-    found = np.array([(reply.found_0, reply.found_1) for reply in counted])
+    hits = np.array([(reply.found_0, reply.found_1) for reply in counted])
     total = examples.sum()
     in_accuracy = np.abs(correct.sum() / total - correct / examples)
     if not positive.any(axis=0).all():
         return in_accuracy, None
-    rates = np.divide(found, positive, out=np.zeros(found.shape), where=positive > 0)
+    rates = np.divide(hits, positive, out=np.zeros(hits.shape), where=positive > 0)
     # The global difference is the sum of what clients add to it.
     terms = rates * (positive / examples[:, None]) / (positive.sum(axis=0) / total)
     gap = math.fsum(examples / total * (terms[:, 0] - terms[:, 1]))

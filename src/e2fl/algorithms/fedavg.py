@@ -57,6 +57,6 @@ def trimmed_mean(models: Sequence[Params], trim: float) -> Params:
     mean: Params = {}
     for name in models[0]:
         values = np.sort(np.stack([params[name].numpy() for params in models]), axis=0)
-        kept = values[cut : len(models) - cut].astype(np.float64)
-        mean[name] = torch.from_numpy(kept.mean(axis=0).astype(np.float32))
+        middle = values[cut : len(models) - cut].astype(np.float64)
+        mean[name] = torch.from_numpy(middle.mean(axis=0).astype(np.float32))
     return mean

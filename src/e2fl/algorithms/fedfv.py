@@ -16,33 +16,28 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import (
-    Graded,
-    GradedModel,
-    Shared,
-    Vector,
-    dot,
-    flat,
-    mean,
-    norm,
-    step,
-)
+from e2fl.algorithms.base import GlobalModelWithLoss, ModelAndLoss, Shared
 from e2fl.construct import Limits
 from e2fl.data.federated import ClientId
+from e2fl.models import Params
+
+Vector = NDArray[np.float64]
+AnyVector = NDArray[np.float64] | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Remembered(Shared):
+class FedFVState(Shared):
     """One model for all clients, and the updates of the last rounds, oldest first."""
 
     recent: tuple[dict[ClientId, NDArray[np.float32]], ...] = ()
 
 
 @dataclass(frozen=True)
-class FedFV(GradedModel[Remembered]):
+class FedFV(GlobalModelWithLoss[FedFVState]):
     """FedFV: conflicts between the clients' updates are removed before they are averaged."""
 
     weighs_losses = False  # they decide an order
@@ -56,15 +51,15 @@ class FedFV(GradedModel[Remembered]):
         int, Doc("rounds that updates of absent clients are remembered for"), Limits(least=0)
     ] = 1
 
-    def aggregate(self, state: Remembered, replies: Mapping[ClientId, Graded]) -> Remembered:
+    def aggregate(self, state: FedFVState, replies: Mapping[ClientId, ModelAndLoss]) -> FedFVState:
         start = flat(state.params)
         graded = {client: (reply.loss, client) for client, reply in replies.items()}
         order = sorted(graded, key=graded.__getitem__)
         updates = {client: start - flat(replies[client].params) for client in order}
-        kept = order[len(order) - math.ceil(self.alpha * len(order)) :]
+        unchanged = order[len(order) - math.ceil(self.alpha * len(order)) :]
         fair = [
             update
-            if client in kept
+            if client in unchanged
             else without_conflicts(update, [updates[other] for other in order if other != client])
             for client, update in updates.items()
         ]
@@ -79,7 +74,7 @@ class FedFV(GradedModel[Remembered]):
         if (size := norm(moved)) > 0:
             moved *= norm(mean(list(updates.values()))) / size
         recent.append({client: update.astype(np.float32) for client, update in updates.items()})
-        return Remembered(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
+        return FedFVState(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
 
 
 def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:
@@ -89,3 +84,41 @@ def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:
         if product < 0:
             update = update - product / dot(other, other) * other
     return update
+
+
+# Updates of clients as flat vectors; FedMGDA+ computes with them as well.
+
+
+def flat(params: Params) -> Vector:
+    """Return the weights of all layers as one vector."""
+    layers = [value.numpy().reshape(-1) for value in params.values()]
+    return np.concatenate(layers, dtype=np.float64)
+
+
+def step(params: Params, update: Vector) -> Params:
+    """Return the weights minus an update."""
+    ends = np.cumsum([value.numel() for value in params.values()])
+    parts = np.split(update, ends[:-1])
+    return {
+        name: (value.double() - torch.from_numpy(part).view(value.shape)).float()
+        for (name, value), part in zip(params.items(), parts, strict=True)
+    }
+
+
+def dot(first: AnyVector, second: AnyVector) -> float:
+    """Return the inner product, in an order of summation that no number of threads changes."""
+    return float(np.multiply(first, second, dtype=np.float64).sum())
+
+
+def norm(vector: Vector) -> float:
+    """Return the Euclidean norm."""
+    return float(np.sqrt(dot(vector, vector)))
+
+
+def mean(vectors: Sequence[AnyVector], weights: Sequence[float] | None = None) -> Vector:
+    """Return the weighted mean of vectors, summed in double precision in the order given."""
+    weights = [1] * len(vectors) if weights is None else weights
+    total = np.zeros(len(vectors[0]))
+    for weight, vector in zip(weights, vectors, strict=True):
+        total += weight / sum(weights) * vector
+    return total

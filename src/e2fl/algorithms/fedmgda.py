@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, Shared, dot, flat, mean, norm, step
+from e2fl.algorithms.base import GlobalModel, Shared
+from e2fl.algorithms.fedfv import dot, flat, mean, norm, step
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
@@ -45,7 +46,7 @@ class FedMGDA(GlobalModel[Shared, Weights]):
         units = [update / size for update in updates if (size := norm(update)) > 0]
         if not units:
             return state
-        products = np.array([[dot(one, other) for other in units] for one in units])
+        products = np.array([[dot(first, second) for second in units] for first in units])
         weights = least_norm(products, self.deviation)
         moved = mean(units, weights.tolist())
         return Shared(step(state.params, self.server_rate * moved))
@@ -60,7 +61,7 @@ def least_norm(products: NDArray[np.float64], deviation: float) -> NDArray[np.fl
 
     even = 1 / len(products)
     low, high = max(0.0, even - deviation), min(1.0, even + deviation)
-    found = minimize(  # type: ignore[call-overload]
+    solution = minimize(  # type: ignore[call-overload]
         lambda weights: (float(weights @ products @ weights) / 2, products @ weights),
         np.ones(len(products)) * even,
         jac=True,
@@ -69,5 +70,5 @@ def least_norm(products: NDArray[np.float64], deviation: float) -> NDArray[np.fl
         constraints=LinearConstraint(np.ones((1, len(products))), 1, 1),
         tol=1e-12,
     )
-    weights: NDArray[np.float64] = np.clip(found.x, low, high)
+    weights: NDArray[np.float64] = np.clip(solution.x, low, high)
     return weights

@@ -25,16 +25,16 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, is_finite
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.learning import Learner, diverged
-from e2fl.models import Model, Params
+from e2fl.models import Model, Params, is_finite
 from e2fl.randomness import stream
 from e2fl.rankings.order import Mask
 from e2fl.wire import Message, Weights
 
-EDGE = 1e-4  # probabilities are kept this far from 0 and 1 when they become scores
+MARGIN = 1e-4  # probabilities are kept this far from 0 and 1 when they become scores
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     def train(self, message: Weights, client: Client, learner: Learner) -> Subnetwork:
         rng = stream(learner.seed, "fedpm", learner.round_number, learner.client_id)
         start = message.params.items()
-        scores = {name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in start}
+        scores = {name: value.clamp(MARGIN, 1 - MARGIN).logit() for name, value in start}
         # Without weight decay, which would pull every probability to 1/2: gradients are small.
         betas = (learner.settings.momentum, 0.999)
         optimizer = torch.optim.Adam(list(scores.values()), betas=betas)

@@ -1,5 +1,5 @@
 """The models of a round are averaged inside each group, then the groups' averages, each counting
-once; everybody trains from that mean, and a client is served the average of its group. No paper:
+once; all clients train from that mean, and a client is served the average of its group. No paper:
 the ablation that shows what rankings add. As in E2FL, a group without replies keeps its last
 average. The grouping must not cluster rankings.
 """
@@ -21,7 +21,7 @@ from e2fl.wire import Message, weights_size
 
 
 @dataclass(frozen=True)
-class Models(Message):
+class GroupAvgModels(Message, wire_name="Models"):
     """The mean of all groups, and the models of the groups that the client may belong to."""
 
     params: Params
@@ -33,7 +33,7 @@ class Models(Message):
 
 
 @dataclass(frozen=True)
-class Member(Message):
+class GroupAvgReply(Message, wire_name="Member"):
     """A trained model, and the group of its client: -1 if the server knows it."""
 
     params: Params
@@ -50,7 +50,7 @@ class Member(Message):
 
 
 @dataclass(frozen=True)
-class Averages:
+class GroupAvgState:
     """The mean of the groups' averages, and these averages."""
 
     params: Params
@@ -62,7 +62,7 @@ class Averages:
 
 
 @dataclass(frozen=True)
-class GroupAvg(Dense[Averages, Models, Member, Models]):
+class GroupAvg(Dense[GroupAvgState, GroupAvgModels, GroupAvgReply, GroupAvgModels]):
     """GroupAvg: E2FL's two levels with means of weights in place of votes on rankings."""
 
     grouping: Grouping = field(default_factory=KnownGroups)
@@ -72,37 +72,41 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
         Limits(least=0, most=1000),
     ] = 0.0
 
-    def start(self, model: Model, population: Population, seed: int) -> Averages:
+    def start(self, model: Model, population: Population, seed: int) -> GroupAvgState:
         membership = self.grouping.begin(model, population, seed)
-        if self.grouping.acting(membership).ask_layers(membership) is not None:
+        if self.grouping.current(membership).ask_layers(membership) is not None:
             raise ConfigError("groupavg sends no rankings that its grouping could cluster")
         if not membership.found and len(membership.assignments) < len(population):
             raise ConfigError("groupavg needs clients that declare a group; use lowest_loss")
         starts = {group: model.initial_weights(seed, group) for group in membership.starts}
-        return Averages(model.initial_weights(seed), {}, membership, starts)
+        return GroupAvgState(model.initial_weights(seed), {}, membership, starts)
 
-    def broadcast(self, state: Averages, clients: Sequence[ClientId]) -> Mapping[ClientId, Models]:
-        grouping = self.grouping.acting(state.membership)
-        models, compared = state.starts | state.groups, grouping.compared(state.membership)
-        message = Models(state.params, compared, tuple(models[group] for group in compared))
+    def broadcast(
+        self, state: GroupAvgState, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, GroupAvgModels]:
+        grouping = self.grouping.current(state.membership)
+        models, compared = state.starts | state.groups, grouping.candidate_groups(state.membership)
+        message = GroupAvgModels(state.params, compared, tuple(models[group] for group in compared))
         return dict.fromkeys(clients, message)
 
-    def train(self, message: Models, client: Client, learner: Learner) -> Member:
+    def train(self, message: GroupAvgModels, client: Client, learner: Learner) -> GroupAvgReply:
         models: Any = message.models  # a grouping compares models of any kind
-        parts = self.grouping.examples_by_group(models, client, learner)
-        group, _ = max(parts, key=lambda part: len(part[1]))
-        return Member(learner.fit(message.params, client.train), group)
+        examples = self.grouping.checked_examples(models, client, learner)
+        group, _ = max(examples, key=lambda pair: len(pair[1]))
+        return GroupAvgReply(learner.fit(message.params, client.train), group)
 
-    def check(self, state: Averages, client: ClientId, reply: Member) -> Member:
-        grouping = self.grouping.acting(state.membership)
+    def check(self, state: GroupAvgState, client: ClientId, reply: GroupAvgReply) -> GroupAvgReply:
+        grouping = self.grouping.current(state.membership)
         grouping.check(state.membership, client, reply.groups, 1)
         return super().check(state, client, reply)
 
-    def origin(self, sent: Models, reply: Member) -> Params:
+    def origin(self, sent: GroupAvgModels, reply: GroupAvgReply) -> Params:
         return sent.params
 
-    def aggregate(self, state: Averages, replies: Mapping[ClientId, Member]) -> Averages:
-        grouping: Any = self.grouping.acting(state.membership)  # sorts replies of any kind
+    def aggregate(
+        self, state: GroupAvgState, replies: Mapping[ClientId, GroupAvgReply]
+    ) -> GroupAvgState:
+        grouping: Any = self.grouping.current(state.membership)  # sorts replies of any kind
         membership, by_group = grouping.sort(state.membership, replies)
         averages = {group: average(models) for group, models in by_group.items()}
         groups = dict(sorted((state.groups | averages).items()))
@@ -118,18 +122,21 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
             smooth=state.smooth | smooth if self.smoothing else {},
         )
 
-    def serve(self, state: Averages, clients: Sequence[ClientId]) -> Mapping[ClientId, Models]:
-        offers = {client: self.grouping.offer(state.membership, client) for client in clients}
+    def serve(
+        self, state: GroupAvgState, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, GroupAvgModels]:
+        membership, served_groups = state.membership, self.grouping.served_groups
+        groups_of = {client: served_groups(membership, client) for client in clients}
         served = state.groups | state.smooth
         messages = {
-            groups: Models(
+            groups: GroupAvgModels(
                 state.params, groups, tuple(served.get(group, state.params) for group in groups)
             )
-            for groups in set(offers.values())
+            for groups in set(groups_of.values())
         }
-        return {client: messages[groups] for client, groups in offers.items()}
+        return {client: messages[groups] for client, groups in groups_of.items()}
 
-    def describe(self, state: Averages) -> Description:
+    def describe(self, state: GroupAvgState) -> Description:
         served = state.groups | state.smooth
         return Description(
             models=lambda: {"global": state.params} | {f"group{q}": served[q] for q in served},
@@ -137,10 +144,10 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
             assignments=state.membership.assignments if state.membership.found else None,
         )
 
-    def model_for(self, message: Models, client: Client, learner: Learner) -> ClientModels:
+    def model_for(self, message: GroupAvgModels, client: Client, learner: Learner) -> ClientModels:
         models: Any = message.models
-        own = self.grouping.own_group(message.groups, models, client, learner)
+        own_group = self.grouping.own_group(message.groups, models, client, learner)
         views = {"group": message.params, "global": message.params}
-        if own is not None:
-            views["group"] = message.models[message.groups.index(own)]
-        return self.client_models(views, client, learner, own)
+        if own_group is not None:
+            views["group"] = message.models[message.groups.index(own_group)]
+        return self.client_models(views, client, learner, own_group)

@@ -11,18 +11,18 @@ from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import ClientModels, Dense, Description, average, is_finite
+from e2fl.algorithms.base import ClientModels, Dense, Description, average
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping.base import require_count
 from e2fl.grouping.inferred import lowest_loss
 from e2fl.learning import Learner
-from e2fl.models import Model, ModelSpec, Params
+from e2fl.models import Model, ModelSpec, Params, is_finite
 from e2fl.wire import Message, weights_size
 
 
 @dataclass(frozen=True)
-class Choice(Message):
+class GroupModels(Message, wire_name="Choice"):
     """The models of all groups, or, with `oracle_groups`, only that of the client's own group."""
 
     groups: tuple[int, ...]
@@ -33,7 +33,7 @@ class Choice(Message):
 
 
 @dataclass(frozen=True)
-class Chosen(Message):
+class IFCAReply(Message, wire_name="Chosen"):
     """The chosen group, the loss of its model, and the trained model or its gradient and rate."""
 
     params: Params
@@ -44,17 +44,17 @@ class Chosen(Message):
 
 
 @dataclass(frozen=True)
-class Groups:
+class IFCAState:
     """The models of all groups, and who chose them."""
 
-    current: Choice
+    current: GroupModels
     chosen: tuple[int, ...]  # clients that chose each group, in the last round
     ever: tuple[int, ...]  # the same since the run began
     assigned: dict[ClientId, GroupId]  # as declared, or as chosen last
 
 
 @dataclass(frozen=True)
-class IFCA(Dense[Groups, Choice, Chosen, Choice]):
+class IFCA(Dense[IFCAState, GroupModels, IFCAReply, GroupModels]):
     """IFCA: one model for each group; a client trains the one that fits its data best."""
 
     groups: Annotated[int | None, Doc("how many; default: as many as the data declares")] = None
@@ -68,7 +68,7 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
 
     # On the server.
 
-    def start(self, model: Model, population: Population, seed: int) -> Groups:
+    def start(self, model: Model, population: Population, seed: int) -> IFCAState:
         count = population.groups if self.groups is None else self.groups
         if self.groups is None and count < 1:
             raise ConfigError("this data declares no groups; set algorithm.groups to their number")
@@ -80,48 +80,53 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
         require_count(count, population, "algorithm.groups")
         models = tuple(model.initial_weights(seed, group) for group in range(count))
         none = (0,) * count
-        return Groups(Choice(tuple(range(count)), models), none, none, dict(declared))
+        return IFCAState(GroupModels(tuple(range(count)), models), none, none, dict(declared))
 
-    def broadcast(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
+    def broadcast(
+        self, state: IFCAState, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, GroupModels]:
         if not self.oracle_groups:
             return dict.fromkeys(clients, state.current)
-        own = {
-            group: Choice((group,), (model,)) for group, model in enumerate(state.current.models)
+        single = {
+            group: GroupModels((group,), (model,))
+            for group, model in enumerate(state.current.models)
         }
         return {
-            client: own.get(state.assigned.get(client, -1), state.current) for client in clients
+            client: single.get(state.assigned.get(client, -1), state.current) for client in clients
         }
 
-    def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
+    def serve(
+        self, state: IFCAState, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, GroupModels]:
         return self.broadcast(state, clients)
 
-    def check(self, state: Groups, client: ClientId, reply: Chosen) -> Chosen:
+    def check(self, state: IFCAState, client: ClientId, reply: IFCAReply) -> IFCAReply:
         super().check(state, client, reply)
-        own = state.assigned.get(client, reply.group) if self.oracle_groups else reply.group
-        if not 0 <= reply.group < len(state.chosen) or reply.group != own:
+        allowed = state.assigned.get(client, reply.group) if self.oracle_groups else reply.group
+        if not 0 <= reply.group < len(state.chosen) or reply.group != allowed:
             raise WireError(f"a reply chose group {reply.group}, which its client may not choose")
         return reply
 
-    def origin(self, sent: Choice, reply: Chosen) -> Params | None:
+    def origin(self, sent: GroupModels, reply: IFCAReply) -> Params | None:
         if self.averaging == "gradient":
             return {}
         return sent.models[sent.groups.index(reply.group)] if reply.group in sent.groups else None
 
-    def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
+    def aggregate(self, state: IFCAState, replies: Mapping[ClientId, IFCAReply]) -> IFCAState:
         groups, models = state.current.groups, []
         members = [[reply for reply in replies.values() if reply.group == q] for q in groups]
-        for model, own in zip(state.current.models, members, strict=True):
-            models.append(self._merged(model, own, len(replies)) if own else model)
+        for model, of_group in zip(state.current.models, members, strict=True):
+            models.append(self._merged(model, of_group, len(replies)) if of_group else model)
         counts = tuple(map(len, members))
         chosen = {client: reply.group for client, reply in replies.items()}
-        return Groups(
-            Choice(groups, tuple(models)),
+        return IFCAState(
+            GroupModels(groups, tuple(models)),
             counts,
             tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
             state.assigned if self.oracle_groups else state.assigned | chosen,
         )
 
-    def _merged(self, model: Params, members: Sequence[Chosen], clients: int) -> Params:
+    def _merged(self, model: Params, members: Sequence[IFCAReply], clients: int) -> Params:
         if self.averaging == "model":
             weights = [reply.examples if self.weighted else 1 for reply in members]
             return average([reply.params for reply in members], weights)
@@ -133,7 +138,7 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
         after = {name: value.float() for name, value in stepped.items()}
         return after if is_finite(after) else model
 
-    def describe(self, state: Groups) -> Description:
+    def describe(self, state: IFCAState) -> Description:
         return Description(
             models=lambda: {f"group{q}": model for q, model in enumerate(state.current.models)},
             metadata={
@@ -146,19 +151,19 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
 
     # On a client.
 
-    def train(self, message: Choice, client: Client, learner: Learner) -> Chosen:
+    def train(self, message: GroupModels, client: Client, learner: Learner) -> IFCAReply:
         group, model, loss = self._choose(message, client, learner)
         if loss is None:
             loss = learner.loss(model, client.train)
         fit = learner.gradient if self.averaging == "gradient" else learner.fit
-        return Chosen(fit(model, client.train), group, len(client.train), loss, learner.rate)
+        return IFCAReply(fit(model, client.train), group, len(client.train), loss, learner.rate)
 
-    def model_for(self, message: Choice, client: Client, learner: Learner) -> ClientModels:
+    def model_for(self, message: GroupModels, client: Client, learner: Learner) -> ClientModels:
         group, model, _ = self._choose(message, client, learner)
         return self.client_models({"group": model}, client, learner, group)
 
     def _choose(
-        self, message: Choice, client: Client, learner: Learner
+        self, message: GroupModels, client: Client, learner: Learner
     ) -> tuple[GroupId, Params, float | None]:
         """Return the group of a client, its model, and the loss if models were compared."""
         if self.oracle_groups and client.group in message.groups:

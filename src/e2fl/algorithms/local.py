@@ -22,45 +22,45 @@ from e2fl.wire import Nothing
 
 
 @dataclass(frozen=True)
-class Alone:
+class NoState:
     """An empty state: the server keeps nothing."""
 
 
 @dataclass(frozen=True)
-class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
+class Local(Algorithm[NoState, Nothing, Nothing, Nothing]):
     """Local: each client trains alone, on its own data only."""
 
     epochs: Annotated[int, Doc("of each client, in its single training"), Limits(least=1)] = 50
 
-    def start(self, model: Model, population: Population, seed: int) -> Alone:
-        return Alone()
+    def start(self, model: Model, population: Population, seed: int) -> NoState:
+        return NoState()
 
     def rounds(self, asked: int, population: Population) -> int:
         return math.ceil(len(population) / self.clients_per_round)
 
     def ask(
-        self, state: Alone, population: Population, round_number: int, last: int, draw: Draw
+        self, state: NoState, population: Population, round_number: int, last: int, draw: Draw
     ) -> Ask:
         first = max(0, round_number - 1) * self.clients_per_round
         return Ask(population.ids[first : first + self.clients_per_round], evaluate=False)
 
-    def broadcast(self, state: Alone, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
+    def broadcast(self, state: NoState, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
         return dict.fromkeys(clients, Nothing())
 
     def train(self, message: Nothing, client: Client, learner: Learner) -> Nothing:
-        own = learner.fit(learner.initial, client.train, epochs=self.epochs)
-        client.memory["own"] = require_finite(own)
+        trained = learner.fit(learner.initial, client.train, epochs=self.epochs)
+        client.memory["own"] = require_finite(trained)
         return message
 
-    def aggregate(self, state: Alone, replies: Mapping[ClientId, Nothing]) -> Alone:
+    def aggregate(self, state: NoState, replies: Mapping[ClientId, Nothing]) -> NoState:
         return state
 
-    def serve(self, state: Alone, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
+    def serve(self, state: NoState, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
         return dict.fromkeys(clients, Nothing())
 
     def model_for(self, message: Nothing, client: Client, learner: Learner) -> ClientModels:
         return ClientModels({"own": ClientModel(client.memory.get("own", learner.initial))})
 
-    def for_unseen(self, state: Alone, client: Client, learner: Learner) -> ClientModels:
+    def for_unseen(self, state: NoState, client: Client, learner: Learner) -> ClientModels:
         self.train(Nothing(), client, learner)
         return super().for_unseen(state, client, learner)

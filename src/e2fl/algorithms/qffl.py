@@ -12,18 +12,18 @@ from typing import Annotated
 import torch
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, Shared, is_finite, squared_norm
+from e2fl.algorithms.base import Description, GlobalModel, Shared, squared_norm
 from e2fl.construct import Limits
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
-from e2fl.models import Params
+from e2fl.models import Params, is_finite
 from e2fl.wire import Message, Weights
 
 TINY = 1e-10
 
 
 @dataclass(frozen=True)
-class Step(Message):
+class QFFLReply(Message, wire_name="Step"):
     """A trained model, the loss of the model that training started from, and the learning rate."""
 
     params: Params
@@ -32,14 +32,14 @@ class Step(Message):
 
 
 @dataclass(frozen=True)
-class Stepped(Shared):
+class QFFLState(Shared):
     """One model for all clients, and how many steps were skipped."""
 
     skipped: int = 0
 
 
 @dataclass(frozen=True)
-class QFFL(GlobalModel[Stepped, Step]):
+class QFFL(GlobalModel[QFFLState, QFFLReply]):
     """q-FFL: clients with a high loss get more weight, so that accuracy is spread more evenly."""
 
     title = "q-FFL"
@@ -50,11 +50,11 @@ class QFFL(GlobalModel[Stepped, Step]):
         Limits(least=0),
     ] = 0.1
 
-    def train(self, message: Weights, client: Client, learner: Learner) -> Step:
+    def train(self, message: Weights, client: Client, learner: Learner) -> QFFLReply:
         loss = learner.loss(message.params, client.train)
-        return Step(learner.fit(message.params, client.train), loss, learner.rate)
+        return QFFLReply(learner.fit(message.params, client.train), loss, learner.rate)
 
-    def aggregate(self, state: Stepped, replies: Mapping[ClientId, Step]) -> Stepped:
+    def aggregate(self, state: QFFLState, replies: Mapping[ClientId, QFFLReply]) -> QFFLState:
         w = {name: value.double() for name, value in state.params.items()}
         delta = {name: torch.zeros_like(value) for name, value in w.items()}
         h = 0.0
@@ -73,7 +73,7 @@ class QFFL(GlobalModel[Stepped, Step]):
                 return replace(state, params=stepped)
         return replace(state, skipped=state.skipped + 1)
 
-    def describe(self, state: Stepped) -> Description:
+    def describe(self, state: QFFLState) -> Description:
         return replace(super().describe(state), metadata={"steps_not_taken": state.skipped})
 
 

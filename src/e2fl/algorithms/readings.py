@@ -20,12 +20,12 @@ from e2fl.learning.learner import Meter
 from e2fl.models import Model, Params
 from e2fl.rankings.ballots import Ballot, Exact, Reference
 from e2fl.rankings.messages import (
-    AnyBallots,
-    AnyInvitation,
-    AnyMasks,
     Ballots,
     CodedBallots,
     CodedInvitation,
+    ExactBallots,
+    ExactInvitation,
+    ExactMasks,
     Invitation,
     Masks,
     RankedWeights,
@@ -33,24 +33,24 @@ from e2fl.rankings.messages import (
     TabledBallots,
     UncodedBallots,
 )
-from e2fl.rankings.order import Ranking, Table, mask_layers, rank_of, table_of, weights_from
+from e2fl.rankings.order import Ranking, WeightTable, mask_layers, rank_of, table_of, weights_from
 from e2fl.rankings.votes import Vote, elect
 
 FOLDS = 5  # one fifth of a client's training rows decides between weights of its own vote
 
-Groups = Mapping[GroupId, Ranking]
+Rankings = Mapping[GroupId, Ranking]
 AnyModel = Any  # a mask or weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class ModelContext:
     """What the server and its clients know of the model."""
 
     keep: float
     shapes: dict[str, tuple[int, ...]]
     # What is sent is coded against this ranking, which both compute from the seed.
     initial: Ranking = field(default_factory=dict)
-    table: Table = field(default_factory=dict)  # where rankings are read as weights
+    table: WeightTable = field(default_factory=dict)  # where rankings are read as weights
 
     def reference(self, ranking: Ranking, base: Ranking | None = None) -> Reference:
         """Return the reference that a ranking is."""
@@ -64,13 +64,13 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Sent:
+class DecodedMessage:
     """What a client is sent, decoded."""
 
     reading: "Reading"  # with the table that was sent, if there is one
     models: Mapping[GroupId, AnyModel]  # of the groups that the client may belong to
     ranking: Ranking = field(default_factory=dict)  # the global one; empty where a mask is served
-    rankings: Groups = field(default_factory=dict)  # behind the models; empty: masks were sent
+    rankings: Rankings = field(default_factory=dict)  # of the models; empty: masks were sent
     voted: tuple[GroupId, ...] = ()  # which of these groups have voted
     global_model: AnyModel = None
 
@@ -79,85 +79,85 @@ class Sent:
 class Reading:
     """The upper part of a ranking is kept, and the weights are frozen."""
 
-    known: Known
+    context: ModelContext
     ballot: Ballot
     downlink: Ballot
     served: Ballot | None  # the format of rankings that clients predict with; None: masks
     vote: Vote
 
     @property
-    def replies(self) -> type[AnyBallots]:
+    def replies(self) -> type[Ballots]:
         """The form of what clients send."""
-        return Ballots if self.ballot == self.downlink == Exact() else CodedBallots
+        return ExactBallots if self.ballot == self.downlink == Exact() else CodedBallots
 
     # On the server.
 
-    def invitation(self, ranking: Ranking, groups: Groups) -> AnyInvitation:
-        """Return what a client trains from. groups: those it chooses from."""
-        invitation = Invitation(ranking, tuple(map(self.model, groups.values())))
-        if self.replies is Ballots:
+    def invitation(self, ranking: Ranking, groups: Rankings) -> Invitation:
+        """Return the message a client trains from. groups: the candidates for its group."""
+        invitation = ExactInvitation(ranking, tuple(map(self.model, groups.values())))
+        if self.replies is ExactBallots:
             return invitation
-        return CodedInvitation.of(invitation, self.downlink, self.known.origin)
+        return CodedInvitation.of(invitation, self.downlink, self.context.origin)
 
-    def offer(self, ranking: Ranking, groups: Groups, voted: tuple[GroupId, ...]) -> AnyMasks:
-        """Return what a client predicts with. groups: those it may belong to.
+    def masks(self, ranking: Ranking, groups: Rankings, voted: tuple[GroupId, ...]) -> Masks:
+        """Return the message a client predicts with. groups: those it may belong to.
 
         A group that never voted has learned nothing: the global ranking stands for its own.
         """
-        global_mask, origin = self.model(ranking), self.known.origin
+        global_mask, origin = self.model(ranking), self.context.origin
         if self.served is None:
             masks = tuple(map(self.model, groups.values()))
-            return Masks(tuple(groups), voted, masks, global_mask)
-        learned = [own if group in voted else ranking for group, own in groups.items()]
-        codes = [self.served.encode(own, origin) for own in learned]
+            return ExactMasks(tuple(groups), voted, masks, global_mask)
+        learned = [groups[group] if group in voted else ranking for group in groups]
+        codes = [self.served.encode(group_ranking, origin) for group_ranking in learned]
         return ServedRankings(tuple(groups), tuple(map(len, codes)), b"".join(codes), global_mask)
 
     # On a client.
 
-    def opened(self, message: AnyInvitation | AnyMasks) -> Sent:
-        """Return what is in a message, or raise `WireError`."""
+    def decode(self, message: Invitation | Masks) -> DecodedMessage:
+        """Return the content of a message, or raise `WireError`."""
         if isinstance(message, CodedInvitation):
-            message = message.decode(self.downlink, self.known.origin)
-        if isinstance(message, Invitation):
-            return Sent(self, dict(enumerate(message.masks)), message.ranking)
-        if isinstance(message, Masks):
+            message = message.decode(self.downlink, self.context.origin)
+        if isinstance(message, ExactInvitation):
+            return DecodedMessage(self, dict(enumerate(message.masks)), message.ranking)
+        if isinstance(message, ExactMasks):
             masks = dict(zip(message.groups, message.masks, strict=True))
-            return Sent(self, masks, voted=message.voted, global_model=message.global_mask)
+            return DecodedMessage(self, masks, {}, {}, message.voted, message.global_mask)
         assert isinstance(message, ServedRankings)
-        rankings = message.decode(self.served or self.downlink, self.known.origin)
-        masks = {group: self.model(own) for group, own in rankings.items()}
-        return Sent(self, masks, {}, rankings, message.groups, message.global_mask)
+        rankings = message.decode(self.served or self.downlink, self.context.origin)
+        masks = {group: self.model(group_ranking) for group, group_ranking in rankings.items()}
+        return DecodedMessage(self, masks, {}, rankings, message.groups, message.global_mask)
 
     def fit(self, ranking: Ranking, rows: Examples, learner: Learner, part: int = 0) -> Any:
         """Train from a ranking. part: numbers several fits of one client in one round."""
         return learner.fit_scores(ranking, rows, part=part)
 
-    def ranked(self, trained: Any) -> tuple[Ranking, Table]:
-        """Return the ranking of what was trained, and its table, empty if there is none."""
+    def ranked(self, trained: Any) -> tuple[Ranking, WeightTable]:
+        """Return the ranking of trained values, and their table, empty if there is none."""
         return trained, {}
 
     def reply(
         self, start: Ranking, trained: Sequence[tuple[GroupId, Any]], meter: Meter
-    ) -> AnyBallots:
-        """Return what was trained from `start` for each group, as ballots."""
+    ) -> Ballots:
+        """Return the ballots of a client that trained from `start`, one for each group."""
         groups = tuple(group for group, _ in trained)
-        ranked = [self.ranked(own) for _, own in trained]
+        ranked = [self.ranked(model) for _, model in trained]
         rankings = tuple(ranking for ranking, _ in ranked)
-        if self.replies is Ballots:
-            return Ballots(groups, rankings)
+        if self.replies is ExactBallots:
+            return ExactBallots(groups, rankings)
         tables = tuple(table for _, table in ranked if table)
-        reference = self.known.reference(start)
+        reference = self.context.reference(start)
         return UncodedBallots(groups, rankings, self.ballot, reference, meter, tables)
 
     # On both.
 
     def model(self, ranking: Ranking) -> AnyModel:
         """Return the model that a ranking stands for."""
-        return mask_layers(ranking, self.known.keep)
+        return mask_layers(ranking, self.context.keep)
 
-    def elected(self, ranking: Ranking, own: Any, weight: float) -> AnyModel:
-        """Return the model that a group's ranking and what a client trained from it elect."""
-        return self.model(elect([ranking], own, weight, rule=self.vote))
+    def elected(self, ranking: Ranking, trained: Any, weight: float) -> AnyModel:
+        """Return the model elected by a group's ranking and the one a client trained from it."""
+        return self.model(elect([ranking], trained, weight, rule=self.vote))
 
     def own_model(
         self, ranking: Ranking, examples: Examples, weights: Sequence[float], learner: Learner
@@ -174,8 +174,8 @@ class Reading:
         weight = weights[0]
         if len(weights) > 1 and len(rows) >= FOLDS:
             held_out = examples.take(rows[::FOLDS])
-            own = self.fit(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])), learner)
-            models = (self.elected(ranking, own, weight) for weight in weights)
+            trained = self.fit(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])), learner)
+            models = (self.elected(ranking, trained, weight) for weight in weights)
             losses = [learner.loss(learner.weights_of(model), held_out) for model in models]
             weight = weights[int(np.argmin(losses))]
         return self.elected(ranking, self.fit(ranking, examples.take(rows), learner), weight)
@@ -186,45 +186,45 @@ class WeightReading(Reading):
     """The place of an edge is its weight, looked up in a table."""
 
     @property
-    def replies(self) -> type[AnyBallots]:
+    def replies(self) -> type[Ballots]:
         return TabledBallots
 
-    def invitation(self, ranking: Ranking, groups: Groups) -> RankedWeights:
-        table, origin = self.known.table, self.known.origin
+    def invitation(self, ranking: Ranking, groups: Rankings) -> RankedWeights:
+        table, origin = self.context.table, self.context.origin
         return RankedWeights.of(ranking, groups, table, self.downlink, origin)
 
-    def offer(self, ranking: Ranking, groups: Groups, voted: tuple[GroupId, ...]) -> AnyMasks:
-        learned = {group: own if group in voted else ranking for group, own in groups.items()}
+    def masks(self, ranking: Ranking, groups: Rankings, voted: tuple[GroupId, ...]) -> Masks:
+        learned = {group: groups[group] if group in voted else ranking for group in groups}
         return self.invitation(ranking, learned)
 
-    def opened(self, message: AnyInvitation | AnyMasks) -> Sent:
+    def decode(self, message: Invitation | Masks) -> DecodedMessage:
         assert isinstance(message, RankedWeights)
-        ranking, rankings, table = message.decode(self.downlink, self.known.origin)
-        reading = replace(self, known=replace(self.known, table=table))
-        models = {group: reading.model(own) for group, own in rankings.items()}
+        ranking, rankings, table = message.decode(self.downlink, self.context.origin)
+        reading = replace(self, context=replace(self.context, table=table))
+        models = {group: reading.model(group_ranking) for group, group_ranking in rankings.items()}
         whole = reading.model(ranking)
-        return Sent(reading, models, ranking, rankings, message.groups, whole)
+        return DecodedMessage(reading, models, ranking, rankings, message.groups, whole)
 
     def fit(self, ranking: Ranking, rows: Examples, learner: Learner, part: int = 0) -> Params:
         purpose = f"batches of part {part}" if part else "batches"
         return require_finite(learner.fit(self.model(ranking), rows, purpose=purpose))
 
-    def ranked(self, trained: Params) -> tuple[Ranking, Table]:
+    def ranked(self, trained: Params) -> tuple[Ranking, WeightTable]:
         ranking = {layer: rank_of(values.numpy().ravel()) for layer, values in trained.items()}
         return ranking, table_of(trained)
 
     def model(self, ranking: Ranking) -> Params:
-        table, shapes = self.known.table, self.known.shapes
+        table, shapes = self.context.table, self.context.shapes
         return {
             layer: torch.from_numpy(weights_from(rank, table[layer])).view(*shapes[layer])
             for layer, rank in ranking.items()
         }
 
-    def elected(self, ranking: Ranking, own: Params, weight: float) -> Params:
-        return average([self.model(ranking), own], [1, weight])
+    def elected(self, ranking: Ranking, trained: Params, weight: float) -> Params:
+        return average([self.model(ranking), trained], [1, weight])
 
 
-def known_of(model: Model, weights: Params | None = None) -> Known:
-    """Return what is known of a model before the first round. weights: for a table of them."""
+def context_of(model: Model, weights: Params | None = None) -> ModelContext:
+    """Return the context of a model before the first round. weights: for the table."""
     shapes = {layer.name: layer.shape for layer in model.spec.layers}
-    return Known(keep=model.keep, shapes=shapes, table=table_of(weights or {}))
+    return ModelContext(keep=model.keep, shapes=shapes, table=table_of(weights or {}))

@@ -24,10 +24,10 @@ from e2fl.data.federated import ClientId
 from e2fl.models import Params
 from e2fl.wire import Message
 
-FEW = 3  # updates; a median of fewer says little
+MIN_UPDATES_FOR_MEDIAN = 3  # updates; a median of fewer says little
 HIGH_LOSS = 10.0  # per example; guessing among 20,000 classes has a cross-entropy of 10
-SMALLEST = 0.3  # the least typical update, as a share of the norm of the weights sent
-LOW_LOSS = 0.01  # a gradient is compared as if its loss were at least this
+MIN_TYPICAL_SHARE = 0.3  # the least typical update, as a share of the norm of the weights sent
+MIN_LOSS = 0.01  # a gradient is compared as if its loss were at least this
 
 
 def capped(reply: Any, most: int) -> tuple[Message, str]:
@@ -62,7 +62,7 @@ def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None
     update, sent_norm = math.sqrt(squared_norm(moved)), math.sqrt(squared_norm(whole))
     loss = getattr(reply, "loss", 0.0)
     if not origin and hasattr(reply, "loss"):
-        update /= -math.expm1(-max(loss, LOW_LOSS))  # as that of a cross-entropy: 1 - exp(-loss)
+        update /= -math.expm1(-max(loss, MIN_LOSS))  # as that of a cross-entropy: 1 - exp(-loss)
     return Size(update, sent_norm, loss, is_gradient=not origin)
 
 
@@ -85,10 +85,10 @@ def clips_of(
     if not limit or not sizes:
         return {}
     updates = [size.update for size in sizes.values()]
-    few = len(sizes) < FEW
+    few = len(sizes) < MIN_UPDATES_FOR_MEDIAN
     median = max(size.sent for size in sizes.values()) if few else statistics.median(updates)
     weights = max((size.sent for size in sizes.values() if not size.is_gradient), default=0.0)
-    typical = max(median, SMALLEST * weights)
+    typical = max(median, MIN_TYPICAL_SHARE * weights)
     smallest = min((update for update in updates if 0 < update <= limit * typical), default=typical)
     loss = statistics.median(size.loss for size in sizes.values())
     loud = math.inf if few or not weighs_losses else limit * max(loss, HIGH_LOSS)

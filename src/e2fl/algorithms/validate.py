@@ -1,4 +1,4 @@
-"""Checks at the border between the runtime and an algorithm."""
+"""Checks of what an algorithm returns to the runtime."""
 
 import inspect
 import json
@@ -18,7 +18,7 @@ from e2fl.wire import Message
 
 
 @dataclass(frozen=True)
-class Border:
+class OutputChecks:
     """What an algorithm returns is checked here.
 
     A mistake in the user's own algorithm ends in an error that names the method and says what it
@@ -41,9 +41,9 @@ class Border:
                 try:
                     signature.bind(*range(count))
                 except TypeError:
-                    given = ", ".join(signature.parameters)
+                    names = ", ".join(signature.parameters)
                     what = f"must take {count} arguments besides self; see e2fl/algorithms/base.py"
-                    raise self.wrong(f"{method}({given})", what) from None
+                    raise self.wrong(f"{method}({names})", what) from None
 
     def ask(self, value: Any, population: Population) -> Ask:
         """Return the request if it asks clients of the population, each once."""
@@ -51,10 +51,10 @@ class Border:
         if not isinstance(ask.clients, Sequence):
             kind = with_article(type(ask.clients))
             raise self.wrong("ask", f"asks {kind}; Ask.clients must be a sequence of clients")
-        known = [layer.name for layer in self.spec.layers]
+        names = [layer.name for layer in self.spec.layers]
         for layer in ask.layers or ():
-            if layer not in known:
-                what = f"asks for layer '{layer}'; the model has {', '.join(known)}"
+            if layer not in names:
+                what = f"asks for layer '{layer}'; the model has {', '.join(names)}"
                 raise self.wrong("ask", what)
         seen: set[ClientId] = set()
         for client in ask.clients:
@@ -98,11 +98,11 @@ class Border:
         if models.group is not None and not isinstance(models.group, int | np.integer):
             what = f"returned the group {models.group!r}; it must be a number"
             raise self.wrong(method, what)
-        for view, own in models.views.items():
-            if not isinstance(own, ClientModel):
-                what = f"returned {with_article(type(own))} as view '{view}'"
+        for view, client_model in models.views.items():
+            if not isinstance(client_model, ClientModel):
+                what = f"returned {with_article(type(client_model))} as view '{view}'"
                 raise self.wrong(method, f"{what}; it must be a ClientModel")
-            for model in (own.model, *own.by_group.values()):
+            for model in (client_model.model, *client_model.by_group.values()):
                 if defect := self._defect_of(model):
                     raise self.wrong(method, f"returned a view '{view}' whose model {defect}")
         return models
@@ -134,7 +134,7 @@ class Border:
         return described
 
     def _defect_of(self, model: Any) -> str:
-        """Return what is wrong with weights or a mask; empty if nothing is."""
+        """Return the defect of weights or a mask; empty if there is none."""
         first = next(iter(model.values()), None) if isinstance(model, Mapping) else None
         mask = isinstance(first, np.ndarray)
         kind = np.ndarray if mask else torch.Tensor

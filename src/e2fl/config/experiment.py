@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from typing_extensions import Doc
 
-from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
+from e2fl.algorithms import ALGORITHMS, SECTION_REGISTRIES, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
 from e2fl.config.overrides import UNSAVED, Change, given, lay, typed
@@ -61,7 +61,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "participation": PARTICIPATION,
     "attack": ATTACKS,
     "runtime": RUNTIMES,
-    **PARTS,
+    **SECTION_REGISTRIES,
 }
 # Settings that every model has.
 COMMON = {name: setting for name, setting in settings_of(Model).items() if name != "build"}
@@ -142,7 +142,7 @@ class Experiment:
         for name in ("data", "algorithm", "model", *(["runtime"] if self.runtime else [])):
             named = isinstance(getattr(self, name).get("name"), str)
             require_setting(named, name, "a section with a name", getattr(self, name))
-        for part in PARTS:  # vote = "borda" is short for vote = { name = "borda" }
+        for part in SECTION_REGISTRIES:  # vote = "borda" is short for vote = { name = "borda" }
             if isinstance(self.algorithm.get(part), str):
                 self.algorithm[part] = {"name": self.algorithm[part]}
 
@@ -180,7 +180,7 @@ class Experiment:
     def build_algorithm(self) -> AnyAlgorithm:
         section = {key: value for key, value in self.algorithm.items() if key != "label"}
         known = fields_of(look_up(section["name"], ALGORITHMS, "algorithm"))
-        for part in known.keys() & PARTS.keys():
+        for part in known.keys() & SECTION_REGISTRIES.keys():
             if isinstance(section.get(part), dict):
                 section[part] = _made_part(section[part], part)
         algorithm: AnyAlgorithm = _made(section, "algorithm", expected=Algorithm)
@@ -302,7 +302,7 @@ class Experiment:
 
     def algorithm_names(self) -> list[str]:
         """Return the names of the algorithm and of its parts."""
-        parts = [self.algorithm.get(part) for part in PARTS]
+        parts = [self.algorithm.get(part) for part in SECTION_REGISTRIES]
         sections = [self.algorithm, *(part for part in parts if isinstance(part, dict))]
         return [str(section.get("name", "")) for section in sections]
 
@@ -316,10 +316,10 @@ class Experiment:
     def algorithm_settings(self) -> list[str]:
         """Return the settings of the algorithm and its parts: label, grouping.name."""
         names = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
-        for part in [part for part in PARTS if part in names]:
+        for part in [part for part in SECTION_REGISTRIES if part in names]:
             section = self.algorithm.get(part)
             name = section.get("name") if isinstance(section, dict) else None
-            inner = fields_of(look_up(str(name), PARTS[part], part)) if name else ()
+            inner = fields_of(look_up(str(name), SECTION_REGISTRIES[part], part)) if name else ()
             names += [f"{part}.{setting}" for setting in ("name", *inner)]
         return names
 
@@ -371,7 +371,7 @@ def _made(section: Section, kind: str, *inputs: Any, expected: type = object) ->
 def _made_part(section: Section, part: str) -> Any:
     """Return a part of an algorithm; errors name its section: two parts have equal settings."""
     if "name" not in section:
-        example = next(iter(PARTS[part]))
+        example = next(iter(SECTION_REGISTRIES[part]))
         raise ConfigError(f"algorithm.{part} needs a name, such as {{ name = '{example}' }}")
     try:
         return _made(section, part)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from e2fl.algorithms import PARTS, Algorithm, AnyAlgorithm
+from e2fl.algorithms import SECTION_REGISTRIES, Algorithm, AnyAlgorithm
 from e2fl.config.experiment import COMMON, REGISTRIES, Experiment, Section
 from e2fl.construct import Setting, look_up, settings_of
 from e2fl.errors import ConfigError
@@ -46,7 +46,7 @@ def _completed(kind: str, section: Section) -> Section:
     defaults = {name: plain(one.default) for name, one in known_settings(kind, section).items()}
     defaults = {"name": section.get("name")} | defaults | {"seed": None}
     full = {name: value for name, value in defaults.items() if value is not None} | section
-    for part in PARTS:
+    for part in SECTION_REGISTRIES:
         if isinstance(full.get(part), dict) and "name" in full[part]:
             full[part] = _completed(part, full[part])
     return full
@@ -105,7 +105,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         parts = [plain(part) for part in value]
         return None if None in parts else parts
-    known = (part for part, choices in PARTS.items() if type(value) in choices.values())
+    registries = SECTION_REGISTRIES.items()
+    known = (part for part, choices in registries if type(value) in choices.values())
     return next((section_of(value, part) for part in known), None)
 
 

@@ -21,7 +21,7 @@ from e2fl.flower.messages import NodeId, Work
 from e2fl.flower.run_config import RunConfig
 from e2fl.learning.learner import Meter
 from e2fl.models import Model, ModelSpec
-from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
+from e2fl.rounds import Replies, RoundRequest, Traffic, UnseenScores, count_work
 from e2fl.runs.store import Folder
 from e2fl.simulation.simulator import SimulatedFederation
 
@@ -136,7 +136,7 @@ class FlowerFederation:
                 folder.write(RECORD, codec.to_json(started))
         self.run_id, self.population = started.run_id, started.population
 
-    def train(self, request: Request) -> Replies:
+    def train(self, request: RoundRequest) -> Replies:
         """Let every client in the inbox train; one without a usable reply is a fault."""
         outcome, ask = self.ahead.pop(request.round_number, None), request.ask
         if outcome is None:
@@ -170,7 +170,7 @@ class FlowerFederation:
         return Replies(answers, dict(sorted(faults.items())), losses)
 
     def evaluate(
-        self, round_number: int, inbox: Inbox, then: Request | None = None
+        self, round_number: int, inbox: Inbox, then: RoundRequest | None = None
     ) -> Mapping[ClientId, Score]:
         """Let clients evaluate what they are sent; the next round's request travels with it."""
         trained, outcome = self._exchange(round_number + 1, then, inbox)
@@ -213,7 +213,7 @@ class FlowerFederation:
         return taken
 
     def _exchange(
-        self, number: int, training: Request | None, serving: Inbox
+        self, number: int, training: RoundRequest | None, serving: Inbox
     ) -> tuple[Outcome[Work], Outcome[Score]]:
         """Let clients evaluate, and train in this round, with one message to each node."""
         self.roster.update()

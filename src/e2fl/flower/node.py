@@ -22,7 +22,7 @@ from e2fl.flower import messages
 from e2fl.flower.messages import Reply, Request, Work
 from e2fl.flower.run_config import overrides
 from e2fl.learning import Learner
-from e2fl.rankings.messages import AnyBallots
+from e2fl.rankings.messages import Ballots
 from e2fl.runs.chain import RECEIPTS, receipt
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
@@ -150,7 +150,7 @@ class Node:
         memories.store(owner.id, number, trained.memory)
         memories.forget(request.oldest)
         payloads[owner.id] = messages.payload(trained.raw)
-        if isinstance(trained.reply, AnyBallots) and request.layers is None:
+        if isinstance(trained.reply, Ballots) and request.layers is None:
             self._keep_receipt(request, owner.id, trained.reply)
         return Work(
             trained_examples=trained.meter.examples,
@@ -160,9 +160,9 @@ class Node:
             training_loss=trained.meter.losses.mean,
         )
 
-    def _keep_receipt(self, request: Request, client_id: ClientId, reply: AnyBallots) -> None:
+    def _keep_receipt(self, request: Request, client_id: ClientId, reply: Ballots) -> None:
         """Keep the digests of what a client votes, for `e2fl recount RUN --receipt FILE`."""
-        if counted := reply.counted():
+        if counted := reply.counted_rankings():
             path = self._folder(request, client_id) / RECEIPTS
             with path.open("a", encoding="utf-8") as file:
                 file.write(receipt(request.round_number, client_id, counted))

@@ -24,12 +24,12 @@ from e2fl.rankings.votes import BordaCount
 
 Centroids = dict[str, NDArray[np.int32]]  # by layer: [groups, edges]
 
-IN_MEMORY = 512 * 2**20  # bytes of all rows together
-BLOCK = 16 * 2**20  # bytes read at a time
+MAX_BYTES_IN_MEMORY = 512 * 2**20  # bytes of all rows together
+BYTES_PER_READ = 16 * 2**20  # bytes read at a time
 
 
 @dataclass(frozen=True)
-class View:
+class LayerView:
     """Which edges of a layer are compared, and the weight of a difference."""
 
     layer: str
@@ -44,7 +44,7 @@ class View:
         return kernels.rank_of_sums(rank[self.sample].astype(np.int64))
 
 
-def views_of(model: ModelSpec, sample_edges: int, seed: int) -> tuple[View, ...]:
+def views_of(model: ModelSpec, sample_edges: int, seed: int) -> tuple[LayerView, ...]:
     """Return the view of each layer."""
     views = []
     for position, layer in enumerate(model.layers):
@@ -54,7 +54,7 @@ def views_of(model: ModelSpec, sample_edges: int, seed: int) -> tuple[View, ...]
             rng = stream(seed, "sampled edges", position)
             sample = np.sort(rng.choice(layer.edges, width, replace=False))
         # Both the number of edges and their rank differences grow with the layer.
-        views.append(View(layer.name, width, sample, (layer.edges / width) ** 2))
+        views.append(LayerView(layer.name, width, sample, (layer.edges / width) ** 2))
     return tuple(views)
 
 
@@ -86,19 +86,12 @@ class Rows:
 class BallotTable:
     """The rankings of many clients, restricted to the edges that clustering compares."""
 
-    def __init__(
-        self,
-        ballots: Mapping[ClientId, Ranking],
-        views: Sequence[View],
-        *,
-        in_memory: int = IN_MEMORY,
-    ):
+    def __init__(self, ballots: Mapping[ClientId, Ranking], views: Sequence[LayerView]):
         self.clients = tuple(sorted(ballots))
         self.views = tuple(views)
-        self.on_disk = 4 * len(self) * sum(view.width for view in views) > in_memory
-        self.rows = {
-            view.layer: Rows(len(self), view.width, on_disk=self.on_disk) for view in views
-        }
+        size = 4 * len(self) * sum(view.width for view in views)
+        self.on_disk = on_disk = size > MAX_BYTES_IN_MEMORY
+        self.rows = {view.layer: Rows(len(self), view.width, on_disk=on_disk) for view in views}
         self.pool = ThreadPoolExecutor(os.cpu_count() or 1)
         for position, client in enumerate(self.clients):
             ballot = ballots[client]  # read once: it may be decoded on access
@@ -116,12 +109,12 @@ class BallotTable:
         total = np.zeros((len(self), len(next(iter(centroids.values())))))
         share = -(-len(self) // (4 * (os.cpu_count() or 1)))
 
-        def add(view: View, start: int, stop: int) -> None:
+        def add(view: LayerView, start: int, stop: int) -> None:
             rows = self.rows[view.layer].read(start, stop)
             total[start:stop] += view.scale * kernels.footrules(rows, centroids[view.layer])
 
         for view in self.views:
-            step = max(1, min(BLOCK // (4 * view.width), share))
+            step = max(1, min(BYTES_PER_READ // (4 * view.width), share))
             starts = range(first, len(self), step)
             stops = [min(start + step, len(self)) for start in starts]
             list(self.pool.map(add, [view] * len(starts), starts, stops))
@@ -134,7 +127,7 @@ class BallotTable:
         """
         after = {layer: centroids.copy() for layer, centroids in before.items()}
 
-        def elect(view: View, group: int) -> None:
+        def elect(view: LayerView, group: int) -> None:
             count = BordaCount(view.width)
             for position in np.flatnonzero(assigned == group).tolist():
                 count.add(self.rows[view.layer].read(position, position + 1)[0])
@@ -152,11 +145,11 @@ class BallotTable:
 
     def pairwise(self) -> NDArray[np.float64]:
         """Return the distances between clients: [clients, clients]. In parts, to bound memory."""
-        at_once = max(1, BLOCK // (4 * max(view.width for view in self.views)))
+        at_once = max(1, BYTES_PER_READ // (4 * max(view.width for view in self.views)))
         half = np.zeros((len(self), len(self)))
         for start in range(0, len(self), at_once):
-            part = range(start, min(start + at_once, len(self)))
-            half[:, start : part.stop] = self.distances(self.take(part), first=start)
+            block = range(start, min(start + at_once, len(self)))
+            half[:, start : block.stop] = self.distances(self.take(block), first=start)
         return np.maximum(half, half.T)
 
     def thinned(self, positions: Sequence[int], edges: int, seed: int) -> "BallotTable":

@@ -1,9 +1,9 @@
 """Grouping: how a client's group is determined. Variants of E2FL differ only in this.
 
 A grouping has two halves, like an algorithm. On the server it keeps a `Membership`, may ask for a
-preparation before round 1, says whose models clients compare, and sorts their ballots by group. On
-the client it decides in which groups the client votes, with which examples it trains for each, and
-which group's subnetwork it uses.
+preparation before round 1, names the groups whose models clients compare, and sorts ballots by
+group. On the client it decides in which groups the client votes, which examples it trains on for
+each, and which group's subnetwork it uses.
 """
 
 from abc import ABC, abstractmethod
@@ -13,14 +13,14 @@ from typing import ClassVar
 
 from e2fl.construct import Checked
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
-from e2fl.errors import ConfigError, WireError
+from e2fl.errors import ConfigError, WireError, expect
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning import Learner
 from e2fl.models import Model
-from e2fl.rankings.messages import Ballots
+from e2fl.rankings.messages import ExactBallots
 from e2fl.rankings.order import Mask, Ranking
 
-Replies = Mapping[ClientId, Ballots]
+Replies = Mapping[ClientId, ExactBallots]
 BallotsByGroup = dict[GroupId, list[Ranking]]  # only groups with ballots
 ExamplesByGroup = list[tuple[GroupId, Examples]]
 
@@ -55,19 +55,19 @@ class Grouping(Checked, ABC):
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         """Return the membership before the first round."""
 
-    def acting(self, membership: Membership) -> "Grouping":
-        """Return the grouping whose server half acts in the coming round."""
+    def current(self, membership: Membership) -> "Grouping":
+        """Return the grouping used on the server in the next round."""
         return self
 
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         """Return the layers of the ballots that a preparation asks of all clients; None: none."""
         return None
 
-    def compared(self, membership: Membership) -> tuple[GroupId, ...]:
-        """Return the groups whose models are sent to clients that train, to find their own."""
+    def candidate_groups(self, membership: Membership) -> tuple[GroupId, ...]:
+        """Return the groups whose models a training client is sent, to find its own among them."""
         return ()
 
-    def is_late(self, membership: Membership, client: ClientId) -> bool:
+    def missed_clustering(self, membership: Membership, client: ClientId) -> bool:
         """Return whether a client missed the clustering.
 
         It then trains from `membership.origin`, as the others did, and its ballot only places it.
@@ -89,19 +89,19 @@ class Grouping(Checked, ABC):
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
         """Raise `WireError` if the client may not vote in this group."""
-        own = membership.assignments.get(client)
-        if group == NO_GROUP and own is not None:
+        assigned = membership.assignments.get(client)
+        if group == NO_GROUP and assigned is not None:
             return
         require_group(group, membership)
-        if own not in (None, group):
-            raise WireError(f"a reply votes in group {group}; its client is in group {own}")
+        if assigned not in (None, group):
+            raise WireError(f"a reply votes in group {group}; its client is in group {assigned}")
 
     def ballots(
-        self, membership: Membership, client: ClientId, reply: Ballots
+        self, membership: Membership, client: ClientId, reply: ExactBallots
     ) -> Iterable[tuple[GroupId, Ranking]]:
         """Return the ballots of a client, each with the group that it counts in."""
-        own = membership.assignments.get(client) if len(reply.groups) == 1 else None
-        return zip(reply.groups if own is None else (own,), reply.rankings, strict=True)
+        assigned = membership.assignments.get(client) if len(reply.groups) == 1 else None
+        return zip(reply.groups if assigned is None else (assigned,), reply.rankings, strict=True)
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         """Return the updated membership, and the ballots sorted by group."""
@@ -111,10 +111,10 @@ class Grouping(Checked, ABC):
                 by_group.setdefault(group, []).append(ranking)
         return membership, dict(sorted(by_group.items()))
 
-    def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
+    def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         """Return the groups whose subnetworks a client is sent: its own, or all if unknown."""
-        own = membership.assignments.get(client)
-        return tuple(range(membership.groups)) if own is None else (own,)
+        assigned = membership.assignments.get(client)
+        return tuple(range(membership.groups)) if assigned is None else (assigned,)
 
     # On the client.
 
@@ -123,14 +123,25 @@ class Grouping(Checked, ABC):
     ) -> ExamplesByGroup:
         """Return the groups in which this client votes, each with the examples to train on.
 
-        masks: of the groups that are `compared`.
+        masks: of the `candidate_groups`.
         """
         return [(NO_GROUP, client.train)]
+
+    def checked_examples(
+        self, masks: Sequence[Mask], client: Client, learner: Learner
+    ) -> ExamplesByGroup:
+        """Return `examples_by_group`; raise `ConfigError` if it does not return pairs."""
+        pairs = self.examples_by_group(masks, client, learner)
+        for pair in expect(pairs, list, self, "examples_by_group"):
+            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Examples)):
+                what = f"{type(self).__name__}.examples_by_group returned {pair!r:.60}"
+                raise ConfigError(f"{what}; it must return pairs, such as [(0, client.train)]")
+        return pairs
 
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
     ) -> GroupId | None:
-        """Return whose subnetwork this client uses, out of `groups`; None: it has several."""
+        """Return the group whose subnetwork this client uses; None: it belongs to several."""
         return groups[0] if len(groups) == 1 else None
 
     def place_unseen(
@@ -138,7 +149,7 @@ class Grouping(Checked, ABC):
     ) -> Membership:
         """Return the membership with an unseen client added.
 
-        train: returns what the client would have sent before round 1, trained from a ranking.
+        train: returns the ballot of the client before round 1, trained from a ranking.
         """
         return membership
 

@@ -81,16 +81,16 @@ class InferredGroups(Grouping):
             return replace(membership, origin=clustering.origin)
         if self.forced:
             drawn = stream(seed, "forced start").permutation(sorted(population.declared)).tolist()
-            placed = {client: place % self.groups for place, client in enumerate(drawn)}
-            return replace(membership, assignments=placed)
+            assignments = {client: position % self.groups for position, client in enumerate(drawn)}
+            return replace(membership, assignments=assignments)
         return membership
 
-    def acting(self, membership: Membership) -> Grouping:
+    def current(self, membership: Membership) -> Grouping:
         if membership.rounds < self.clustered:
             return RankClustering(groups=self.groups)
         return DrawnGroups() if membership.rounds < self.forced else self
 
-    def compared(self, membership: Membership) -> tuple[GroupId, ...]:
+    def candidate_groups(self, membership: Membership) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
@@ -98,10 +98,10 @@ class InferredGroups(Grouping):
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         chosen = {client: reply.groups[0] for client, reply in replies.items()}
-        known = membership.assignments | chosen
-        return super().sort(replace(membership, assignments=known), replies)
+        assignments = membership.assignments | chosen
+        return super().sort(replace(membership, assignments=assignments), replies)
 
-    def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
+    def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
     def examples_by_group(

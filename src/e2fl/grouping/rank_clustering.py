@@ -36,10 +36,10 @@ from e2fl.randomness import stream
 from e2fl.rankings.order import Ranking
 
 ALL = "all"
-STEPS = 20  # of K-means, at most
-TREE = 2000  # clients in a tree, at most; the others join the nearest group
-EDGES = 20_000  # of each layer in a tree, at most, since it compares all pairs of clients
-PARTS = 10  # subsets of the clients whose trees are compared, to measure stability
+MAX_STEPS = 20  # of K-means, at most
+MAX_TREE_CLIENTS = 2000  # clients in a tree, at most; the others join the nearest group
+MAX_TREE_EDGES = 20_000  # of each layer in a tree, at most, since it compares all pairs of clients
+SUBSETS = 10  # subsets of the clients whose trees are compared, to measure stability
 
 
 @dataclass(frozen=True)
@@ -66,33 +66,34 @@ class KMeansResult:
     steps: int
 
 
-class Comparison:
+class ClusteringInput:
     """Ballots, and the distances between clients; of very many clients or edges, of a sample."""
 
     def __init__(self, table: BallotTable, seed: int):
         self.table, self.seed = table, seed
-        self.places = np.sort(stream(seed, "clients of the tree").permutation(len(table))[:TREE])
-        self.distances = table.thinned(self.places.tolist(), EDGES, seed).pairwise()
+        shuffled = stream(seed, "clients of the tree").permutation(len(table))
+        self.sampled = np.sort(shuffled[:MAX_TREE_CLIENTS])
+        self.distances = table.thinned(self.sampled.tolist(), MAX_TREE_EDGES, seed).pairwise()
 
     @cached_property
     def separation(self) -> Separation:
         """What the groups of any result are compared with."""
         return Separation(self.distances, self.seed)
 
-    def quality(self, kept: KMeansResult, count: int) -> dict[str, float]:
+    def quality(self, result: KMeansResult, count: int) -> dict[str, float]:
         """Return how stable groups are and, of several, how well separated (`separation.py`).
 
         Stability is the mean adjusted Rand index with trees of random three quarters of the
         clients; 1 is full agreement. No distance is computed again.
         """
-        assigned = kept.assigned[self.places]
+        assigned = result.assigned[self.sampled]
         size = max(count, -(-3 * len(assigned) // 4))
         values = []
-        for number in range(PARTS):
+        for number in range(SUBSETS):
             random = stream(self.seed, "part of the clients", number)
-            part = random.permutation(len(assigned))[:size]
-            divided = divide(self.distances[np.ix_(part, part)], count)
-            values.append(metrics.adjusted_rand(divided, assigned[part]))
+            subset = random.permutation(len(assigned))[:size]
+            divided = divide(self.distances[np.ix_(subset, subset)], count)
+            values.append(metrics.adjusted_rand(divided, assigned[subset]))
         stability = {"stability": float(np.mean(values))}
         return stability | (self.separation.blurs(assigned, count) if count > 1 else {})
 
@@ -115,7 +116,7 @@ class RankClustering(Grouping):
 
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         require_count(self.groups, population, "algorithm.grouping.groups")
-        self.reads(model.spec)  # a layer that does not exist is an error before anything is trained
+        self.compared_layers(model.spec)  # an unknown layer is an error before any training
         return Membership(
             self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking
         )
@@ -124,9 +125,10 @@ class RankClustering(Grouping):
         if membership.centroids:
             return None
         # Ballots that are only clustered carry only the layers that clustering reads.
-        return tuple(layer.name for layer in self.reads(spec_of(membership.origin)).layers)
+        compared = self.compared_layers(spec_of(membership.origin))
+        return tuple(layer.name for layer in compared.layers)
 
-    def is_late(self, membership: Membership, client: ClientId) -> bool:
+    def missed_clustering(self, membership: Membership, client: ClientId) -> bool:
         # It then trains from the initial ranking, as the others did.
         return bool(membership.centroids) and client not in membership.assignments
 
@@ -142,15 +144,15 @@ class RankClustering(Grouping):
         late = {
             client: self.nearest(reply.rankings[0], membership.centroids, membership.seed)
             for client, reply in replies.items()
-            if self.is_late(membership, client)
+            if self.missed_clustering(membership, client)
         }
         # A client placed just now trained from the initial ranking, so it votes only from its next
         # ballot on.
         in_time = {client: reply for client, reply in replies.items() if client not in late}
         _, by_group = super().sort(membership, in_time)
-        known = dict(sorted((membership.assignments | late).items()))
+        assignments = dict(sorted((membership.assignments | late).items()))
         rounds = membership.rounds + bool(by_group)
-        return replace(membership, assignments=known, rounds=rounds), by_group
+        return replace(membership, assignments=assignments, rounds=rounds), by_group
 
     def _checked(self, returned: object, replies: Replies) -> Clustering:
         """Return the clustering if it gives every client a group with a centroid."""
@@ -173,37 +175,37 @@ class RankClustering(Grouping):
         group = self.nearest(train(membership.origin), membership.centroids, membership.seed)
         return replace(membership, assignments=membership.assignments | {client.id: group})
 
-    def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
-        own = membership.assignments.get(client)
+    def served_groups(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
+        assigned = membership.assignments.get(client)
         # A client that has not been placed uses the global model.
-        return () if own is None else (own,)
+        return () if assigned is None else (assigned,)
 
-    def reads(self, model: ModelSpec) -> ModelSpec:
+    def compared_layers(self, model: ModelSpec) -> ModelSpec:
         """Return the layers that clustering compares."""
-        known = {short(layer): layer for layer in model.layers}
-        wanted = self.layers or (("conv2",) if "conv2" in known else (ALL,))
+        by_name = {short(layer): layer for layer in model.layers}
+        wanted = self.layers or (("conv2",) if "conv2" in by_name else (ALL,))
         if ALL in wanted:
             return model
         for name in wanted:
-            if name not in known:
+            if name not in by_name:
                 raise ConfigError(
                     f"algorithm.grouping.layers: the model has no layer '{name}'; "
-                    f"it has {', '.join(known)}, or all"
+                    f"it has {', '.join(by_name)}, or all"
                 )
         return ModelSpec(tuple(layer for layer in model.layers if short(layer) in wanted))
 
     def cluster(self, ballots: Mapping[ClientId, Ranking], count: int, seed: int) -> Clustering:
         """Return the group of every client that sent a ballot. Ballots are read one at a time."""
-        compared = Comparison(self.table(ballots, seed), seed)
+        compared = ClusteringInput(self.table(ballots, seed), seed)
         count = min(count, len(ballots))
-        kept = self.result(compared, count)
+        result = self.result(compared, count)
         return Clustering(
-            assignments=dict(zip(compared.table.clients, kept.assigned.tolist(), strict=True)),
+            assignments=dict(zip(compared.table.clients, result.assigned.tolist(), strict=True)),
             centroids={
-                group: {layer: centroids[group] for layer, centroids in kept.centroids.items()}
+                group: {layer: centroids[group] for layer, centroids in result.centroids.items()}
                 for group in range(count)
             },
-            metadata={"cost": kept.cost, "steps": kept.steps} | compared.quality(kept, count),
+            metadata={"cost": result.cost, "steps": result.steps} | compared.quality(result, count),
         )
 
     def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
@@ -214,15 +216,15 @@ class RankClustering(Grouping):
 
     def table(self, ballots: Mapping[ClientId, Ranking], seed: int) -> BallotTable:
         """Return the table of these ballots, with the layers and edges that are compared."""
-        spec = self.reads(spec_of(ballots[next(iter(ballots))]))
+        spec = self.compared_layers(spec_of(ballots[next(iter(ballots))]))
         return BallotTable(ballots, views_of(spec, self.sample_edges, seed))
 
-    def result(self, compared: Comparison, count: int) -> KMeansResult:
-        """Return what K-means finds from its start."""
+    def result(self, compared: ClusteringInput, count: int) -> KMeansResult:
+        """Run K-means from the start that `start` names."""
         table = compared.table
         if self.start == "tree":
             assigned = np.full(len(table), -1)
-            assigned[compared.places] = divide(compared.distances, count)
+            assigned[compared.sampled] = divide(compared.distances, count)
             return kmeans(table, table.vote(assigned, table.take(range(count))))
         rng = stream(compared.seed, "clustering start", 0)
         positions = rng.choice(len(table), count, replace=False).tolist()
@@ -239,7 +241,7 @@ def spec_of(ranking: Ranking) -> ModelSpec:
     return ModelSpec(tuple(Layer(name, rank.shape) for name, rank in ranking.items()))
 
 
-def kmeans(table: BallotTable, centroids: Centroids, steps: int = STEPS) -> KMeansResult:
+def kmeans(table: BallotTable, centroids: Centroids, steps: int = MAX_STEPS) -> KMeansResult:
     """Run K-means from these centroids: assign and vote in turn, until no assignment changes."""
     count = len(next(iter(centroids.values())))
     assigned = np.full(len(table), -1)
@@ -247,16 +249,16 @@ def kmeans(table: BallotTable, centroids: Centroids, steps: int = STEPS) -> KMea
     for step in range(1, steps + 1):
         distances = table.distances(centroids)
         before, assigned = assigned, distances.argmin(axis=1)  # ties: the lower group
-        own = distances[np.arange(len(table)), assigned]
+        nearest = distances[np.arange(len(table)), assigned]
         if step == steps:
             break
         still = sorted(empty - set(assigned.tolist()))
         empty = set(range(count)) - set(assigned.tolist())
-        if np.array_equal(assigned, before) and not (still and own.max() > 0):
+        if np.array_equal(assigned, before) and not (still and nearest.max() > 0):
             break
         centroids = table.vote(assigned, centroids)
-        worst = own.argsort(kind="stable")[::-1][: len(still)].tolist()
+        worst = nearest.argsort(kind="stable")[::-1][: len(still)].tolist()
         for group, position in zip(still, worst, strict=True):
             for layer, row in table.take([position]).items():
                 centroids[layer][group] = row[0]
-    return KMeansResult(assigned, centroids, float(own.sum()), step)
+    return KMeansResult(assigned, centroids, float(nearest.sum()), step)

@@ -22,26 +22,26 @@ from numpy.typing import NDArray
 
 from e2fl.randomness import stream
 
-STEPS = 20  # of K-means, at most
+MAX_STEPS = 20  # of K-means, at most
 PIECES = 3  # clusters per group before merging
 CLOUDS = 5  # reference clouds drawn, for the mean of their blur
-SAMPLED = 400  # clients that blur is computed over, at most
+MAX_SAMPLED = 400  # clients that blur is computed over, at most
 
 
 class Separation:
     """The blur of groups, and that of reference clouds, over clients drawn uniformly."""
 
     def __init__(self, distances: NDArray[np.float64], seed: int):
-        self.sampled = np.sort(stream(seed, "judges").permutation(len(distances))[:SAMPLED])
+        self.sampled = np.sort(stream(seed, "judges").permutation(len(distances))[:MAX_SAMPLED])
         self.distances = distances[np.ix_(self.sampled, self.sampled)]
         draws = (stream(seed, "cloud", number) for number in range(CLOUDS))
         self.clouds = [cloud(self.distances, rng) for rng in draws if len(self.sampled) > 1]
 
     def blurs(self, assigned: NDArray[np.int64], count: int) -> dict[str, float]:
         """Return the blur of these groups, and the mean of the clouds cut into as many pieces."""
-        own = blur(self.distances, assigned[self.sampled])
+        actual = blur(self.distances, assigned[self.sampled])
         clouds = [blur(drawn, pieces(drawn, min(count, len(drawn)))) for drawn in self.clouds]
-        return {"blur": own, "cloud": float(np.mean(clouds or [1.0]))}
+        return {"blur": actual, "cloud": float(np.mean(clouds or [1.0]))}
 
 
 def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
@@ -78,14 +78,14 @@ def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
         # Not defined for a single client.
         within = np.where(sizes > 1, within, within[sizes > 1].mean())
     rows = np.arange(len(group))
-    own = sums[rows, group] / np.maximum(sizes[group] - 1, 1) - within[group] / 2
+    near = sums[rows, group] / np.maximum(sizes[group] - 1, 1) - within[group] / 2
     others = sums / sizes - within / 2
     others[rows, group] = np.inf
     next_one = others.argmin(axis=1)
     gaps = between / np.outer(sizes, sizes) - (within[:, None] + within) / 2  # between centres
     gap = gaps[group, next_one]
     # 0 is the border, 1 the centre.
-    inward = np.divide(others[rows, next_one] - own, gap, out=np.zeros_like(own), where=gap > 0)
+    inward = np.divide(others[rows, next_one] - near, gap, out=np.zeros_like(near), where=gap > 0)
     return float(np.where(sizes[group] > 1, np.clip(1 - inward, 0, 1), 1.0).mean())
 
 
@@ -107,7 +107,7 @@ def cloud(distances: NDArray[np.float64], rng: np.random.Generator) -> NDArray[n
 def pieces(distances: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Return the piece of every client, as rank clustering would cut them: a tree, then K-means."""
     assigned = divide(distances, count)
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         member = np.eye(count)[assigned]
         sizes = member.sum(axis=0)
         if not sizes.all():
@@ -138,20 +138,20 @@ def divide(distances: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     sums = _sums(_sums(distances, piece).T, piece)
     label = np.arange(len(sizes))
     while len(sizes) > count:
-        kept, gone = _most_alike(sums, sizes)
-        sums[kept] += sums[gone]
-        sums[:, kept] += sums[:, gone]
-        sizes[kept] += sizes[gone]
-        sums = np.delete(np.delete(sums, gone, axis=0), gone, axis=1)
-        sizes = np.delete(sizes, gone)
-        label[label == gone] = kept
-        label[label > gone] -= 1
+        target, merged = _most_alike(sums, sizes)
+        sums[target] += sums[merged]
+        sums[:, target] += sums[:, merged]
+        sizes[target] += sizes[merged]
+        sums = np.delete(np.delete(sums, merged, axis=0), merged, axis=1)
+        sizes = np.delete(sizes, merged)
+        label[label == merged] = target
+        label[label > merged] -= 1
     return label[piece]
 
 
 def _sums(rows: NDArray[np.float64], piece: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the sum of the rows of every cluster."""
-    return np.stack([rows[piece == one].sum(axis=0) for one in range(int(piece.max()) + 1)])
+    return np.stack([rows[piece == number].sum(axis=0) for number in range(int(piece.max()) + 1)])
 
 
 def _most_alike(sums: NDArray[np.float64], sizes: NDArray[np.int64]) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from e2fl.errors import ConfigError
 from e2fl.kernels.score_step import Rates, ScoreStep
 from e2fl.models import Model, Params, Supernet
 from e2fl.rankings.ballots import BALLOTS, Reference
-from e2fl.rankings.coder import LARGE
+from e2fl.rankings.coder import MIN_EDGES_FOR_LEVELS
 from e2fl.rankings.order import Floats, dropped, rank_of, scores_from
 from e2fl.rankings.votes import elect
 from e2fl.torch_streams import TorchStream
@@ -209,7 +209,7 @@ class AutogradEngine:
 @cache
 def warm() -> None:
     """Use every loop of rankings and scores once, so that it is compiled, or found in the cache."""
-    rank = np.arange(LARGE, dtype=np.int32)  # some loops are only for large layers
+    rank = np.arange(MIN_EDGES_FOR_LEVELS, dtype=np.int32)  # some loops are only for large layers
     ranking, reference = {"layer": rank}, Reference({"layer": rank}, {"layer": 2})
     for kind in BALLOTS.values():
         kind().decode(kind().encode(ranking, reference), reference)

@@ -31,7 +31,7 @@ def numbers(values: ArrayLike, name: str = "") -> Numbers:
 
 
 def tenth(count: int) -> int:
-    """Return how many values a tenth is: at least one."""
+    """Return the number of values in a tenth: at least one."""
     return max(1, count // 10)
 
 
@@ -125,7 +125,7 @@ def fairness(
     n: ArrayLike | None = None,
     loss: ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """Return how evenly clients and groups are served: clients, group and groups of summary.json.
+    """Return the fairness over clients and groups: clients, group and groups of summary.json.
 
     accuracy: [rows], in percent; a row is a client, or a client's part in one group, and then
     `client` names the client. sensitive_features: [rows], the group of each row; without it, the

@@ -18,10 +18,10 @@ from scipy.special import stdtrit
 from e2fl.metrics.accuracy import Labels, Numbers, Positions, codes, combined, numbers, tenth
 
 LEVEL = 0.95
-FEW = 5  # with fewer clients than this, an interval over clients means nothing
+MIN_CLIENTS = 5  # for an interval over clients
 DRAWS = 1000
-CELLS = 20_000_000  # draws times clients, which bounds the memory
-FEW_ROWS = 50  # with a lower median of test rows, spreads over clients are mostly chance
+MAX_DRAWN_VALUES = 20_000_000  # draws times clients, which bounds the memory
+MIN_TEST_ROWS = 50  # with a lower median of test rows, spreads over clients are mostly chance
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ def over_seeds(values: Sequence[float] | Numbers) -> Interval:
 def over_clients(values: Numbers) -> Interval:
     """Return the mean of values of different clients, with its Student's t interval.
 
-    There is none with fewer than `FEW` clients, nor where all are alike: clients that share a model
-    and a test set would give an interval of width 0, which is not certainty.
+    There is none with fewer than `MIN_CLIENTS` clients, nor where all are alike: clients that share
+    a model and a test set would give an interval of width 0, which is not certainty.
     """
-    judged = len(values) >= FEW and np.ptp(values) > 0
+    judged = len(values) >= MIN_CLIENTS and np.ptp(values) > 0
     return over_seeds(values) if judged else Interval(float(np.mean(values)), count=len(values))
 
 
@@ -86,10 +86,10 @@ def chance_draws(
     """
     sizes = np.maximum(1, np.round(numbers(n, "n"))).astype(np.int64)
     rate = float(np.mean(combined(numbers(accuracy, "accuracy"), client, sizes))) / 100
-    draws = int(min(DRAWS, max(100, CELLS // len(sizes))))
+    draws = int(min(DRAWS, max(100, MAX_DRAWN_VALUES // len(sizes))))
     rng = np.random.default_rng(seed)
-    own = np.arange(len(sizes)) if test is None else test
-    _, first, shared = np.unique(own, return_index=True, return_inverse=True)
+    test_sets = np.arange(len(sizes)) if test is None else test
+    _, first, shared = np.unique(test_sets, return_index=True, return_inverse=True)
     drawn = rng.binomial(sizes[first], min(1.0, max(0.0, rate)), (draws, len(first)))
     right = drawn[:, shared]
     _, clients = codes(client, "client")

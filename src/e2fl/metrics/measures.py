@@ -28,9 +28,9 @@ Better = Literal["more", "less", "zero", ""]
 Function = Callable[[NDArray[np.int64], NDArray[np.float64]], float]
 NAME = "/NAME"  # in a path, the name of a group
 LEVELS = {"group": "groups", "clients": "clients"}  # what spreads are over
-DESCRIBED = "e2fl_measure"  # the attribute of a function that holds its title, unit and so on
+DESCRIPTION = "e2fl_measure"  # the attribute of a function that holds its title, unit and so on
 # What is recorded of an own measure: its lowest tenth may be the best one.
-OWN = {"mean": mean, "low10": worst10, "high10": best10, "variance": variance}
+OWN_SPREADS = {"mean": mean, "low10": worst10, "high10": best10, "variance": variance}
 
 
 class Definition(NamedTuple):
@@ -76,7 +76,7 @@ def registry(
 ) -> tuple[dict[str, Measure], dict[str, Definition], dict[str, tuple[str, ...]]]:
     """Return measures, definitions and columns of tables as measures.toml has them."""
     file = tomllib.loads(text)
-    spreads = {f"{level}/{name}": own for level in LEVELS for name, own in file["spreads"].items()}
+    spreads = {f"{level}/{name}": row for level in LEVELS for name, row in file["spreads"].items()}
     measures = {
         key: Measure(key, **{"head": file["heads"].get(key.rpartition("/")[0], "")} | entry)
         for key, entry in (spreads | file["measures"]).items()
@@ -97,16 +97,16 @@ def measure_of(path: str, others: Iterable[Measure] = ()) -> Measure:
     others: a user's own measures, which are known as well.
     """
     key = ALIASES.get(path, path)
-    known = MEASURES | {measure.key: measure for measure in others}
-    if key in known:
-        return known[key]
-    for template, measure in known.items():
+    measures = MEASURES | {measure.key: measure for measure in others}
+    if key in measures:
+        return measures[key]
+    for template, measure in measures.items():
         first, named, last = template.partition(NAME)
         name = key.removeprefix(f"{first}/").removesuffix(last)  # it may have a slash itself
         if named and name and key == f"{first}/{name}{last}":
             return replace(measure, key=key, head=" ".join(filter(None, (measure.head, name))))
-    close = difflib.get_close_matches(path, known, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    close = difflib.get_close_matches(path, measures, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(measures)}"
     raise ConfigError(f"there is no measure '{path}'; {hint}")
 
 
@@ -117,7 +117,7 @@ def own_measure(
 
     def described(function: Function) -> Function:
         shown = {"title": title, "unit": unit, "better": better, "digits": digits}
-        setattr(function, DESCRIBED, shown)
+        setattr(function, DESCRIPTION, shown)
         return function
 
     return described
@@ -139,7 +139,7 @@ class OwnMeasure:
     def described(self) -> Mapping[str, Any]:
         """Its title, unit, better and digits, as summary.json has them."""
         usual = {"title": self.name, "unit": "", "better": "more", "digits": 3}
-        described: Mapping[str, Any] = getattr(self.function, DESCRIBED, usual)
+        described: Mapping[str, Any] = getattr(self.function, DESCRIPTION, usual)
         return described
 
     def __call__(self, y_true: NDArray[np.int64], outputs: NDArray[np.float64]) -> float:
@@ -153,9 +153,9 @@ class OwnMeasure:
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     """Return mean, tenths and variance of the finite values; None if there are none."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
-    return {name: metric(known) for name, metric in OWN.items()} if len(known) else None
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    return {name: metric(finite) for name, metric in OWN_SPREADS.items()} if len(finite) else None
 
 
 def own_measures(described: Mapping[str, Mapping[str, Any]]) -> list[Measure]:

@@ -42,17 +42,15 @@ def _rates(counts: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def eod_std(
-    clients: Iterable[tuple[Mapping[str, float], Mapping[str, float]]],
-) -> float | None:
-    """Return how far `eod` varies over clients: its standard deviation; None for fewer than two.
+def eod_std(clients: Iterable[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
+    """Return the standard deviation of `eod` over clients; None for fewer than two.
 
     clients: of each client that has both groups, their counts as in `protected`. Clients without
     positives in a group are left out.
     """
     values = [protected(*groups)["eod"] for groups in clients]
-    known = [value for value in values if not np.isnan(value)]
-    return math.sqrt(variance(known)) if len(known) > 1 else None
+    defined = [value for value in values if not np.isnan(value)]
+    return math.sqrt(variance(defined)) if len(defined) > 1 else None
 
 
 def signed_differences(
@@ -68,7 +66,7 @@ def signed_differences(
         raise ValueError("labels, predictions and features must hold 0 and 1 only")
     counts = []
     for rows in (feature == 0, feature == 1):
-        own, said = truth[rows] == 1, predicted[rows] == 1
-        kinds = zip(KINDS, (own & said, ~own & said, own & ~said), strict=True)
-        counts.append({"n": len(own)} | {name: int(kind.sum()) for name, kind in kinds})
+        actual, guess = truth[rows] == 1, predicted[rows] == 1
+        kinds = zip(KINDS, (actual & guess, ~actual & guess, actual & ~guess), strict=True)
+        counts.append({"n": len(actual)} | {name: int(kind.sum()) for name, kind in kinds})
     return protected(*counts)

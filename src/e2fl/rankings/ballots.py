@@ -16,7 +16,7 @@ from typing_extensions import Doc
 from e2fl import kernels
 from e2fl.construct import Limits
 from e2fl.kernels import Int64, UInt8
-from e2fl.rankings.coder import CELLS, Ballot, Coarse, Plan, Reference
+from e2fl.rankings.coder import MAX_CELLS, Ballot, Coarse, LayerCode, Reference
 from e2fl.rankings.order import (
     Mask,
     Ranking,
@@ -28,9 +28,9 @@ from e2fl.rankings.order import (
     write_ranking,
 )
 
-MOST = 256  # buckets: a symbol is a byte
-CELLS_OF_BUCKET = 16  # at most
-FEW_CELLS = 24  # where a table has more than 64 symbols
+MAX_BUCKETS = 256  # buckets: a symbol is a byte
+MAX_CELLS_PER_BUCKET = 16  # at most
+MAX_CELLS_OF_MANY_BUCKETS = 24  # where a table has more than 64 symbols
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ class Buckets(Coarse):
     With at least as many buckets as edges, the exact ranking.
     """
 
-    buckets: Annotated[int, Doc("how many; near the cut more"), Limits(least=2, most=MOST)] = 16
+    buckets: Annotated[
+        int, Doc("how many; near the cut more"), Limits(least=2, most=MAX_BUCKETS)
+    ] = 16
     uneven: Annotated[
         tuple[float, ...],
         Doc("instead of equal buckets: the borders between them, as fractions of the ranking"),
@@ -70,45 +72,43 @@ class Buckets(Coarse):
         Limits(least=1),
     ] = 1
     near: Annotated[
-        float,
-        Doc("as a fraction of the ranking, to each side of the cut"),
-        Limits(least=0, most=1),
+        float, Doc("as a fraction of the ranking, to each side of the cut"), Limits(least=0, most=1)
     ] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         alone = self.finer == 1 and self.buckets in (Buckets.buckets, len(self.uneven) + 1)
         rising = all(low < high for low, high in pairwise(self.uneven))
-        fit = not self.uneven or (alone and rising and len(self.uneven) < MOST)
-        rule = f"at most {MOST - 1} rising borders, without buckets and finer"
+        fit = not self.uneven or (alone and rising and len(self.uneven) < MAX_BUCKETS)
+        rule = f"at most {MAX_BUCKETS - 1} rising borders, without buckets and finer"
         self.require(fit, "uneven", rule)
         most = self.buckets * (1 + 2 * self.near * (self.finer - 1))
         self.require(
-            self.finer == 1 or most <= 254, "finer", f"less: at most {MOST} buckets in all"
+            self.finer == 1 or most <= 254, "finer", f"less: at most {MAX_BUCKETS} buckets in all"
         )
 
     @property
-    def most_cells(self) -> int:
-        if self.buckets > CELLS:
-            return FEW_CELLS
+    def max_cells(self) -> int:
+        if self.buckets > MAX_CELLS:
+            return MAX_CELLS_OF_MANY_BUCKETS
         if self.uneven or self.finer > 1:
-            return CELLS
+            return MAX_CELLS
         # A cell that lies in one bucket predicts better than one across a border.
-        return self.buckets * min(CELLS // self.buckets, CELLS_OF_BUCKET)
+        return self.buckets * min(MAX_CELLS // self.buckets, MAX_CELLS_PER_BUCKET)
 
     def borders(self, edges: int, reference: Reference) -> Int64:
         if self.uneven:
             inner = np.floor(np.array(self.uneven) * edges + 1e-9).astype(np.int64)
             return np.concatenate([[0], inner, [edges]]).astype(np.int64)
-        places = np.arange(self.buckets * self.finer + 1, dtype=np.int64)
-        borders: Int64 = -(-places * edges // (self.buckets * self.finer))
+        positions = np.arange(self.buckets * self.finer + 1, dtype=np.int64)
+        borders: Int64 = -(-positions * edges // (self.buckets * self.finer))
         if self.finer == 1:
             return borders
         # The borders of all buckets, and near the cut those of the finer ones.
         reach = np.abs(borders - dropped(edges, reference.keep)) <= self.near * edges
-        kept: Int64 = borders[(places % self.finer == 0) | reach]
+        kept: Int64 = borders[(positions % self.finer == 0) | reach]
         # In a layer of few edges, many borders fall on the same place.
-        return kept if kept.size <= MOST + 1 else np.unique(kept)
+        return kept if kept.size <= MAX_BUCKETS + 1 else np.unique(kept)
 
 
 @dataclass(frozen=True)
@@ -126,18 +126,16 @@ class Moves(Coarse):
     ] = 16
     finer: Annotated[int, Doc("times as many steps near the cut"), Limits(least=1)] = 4
     near: Annotated[
-        float,
-        Doc("as a fraction of the ranking, to each side of the cut"),
-        Limits(least=0, most=1),
+        float, Doc("as a fraction of the ranking, to each side of the cut"), Limits(least=0, most=1)
     ] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        few = self.steps * self.finer <= MOST // 2 - 1
-        self.require(few, "steps", f"at most {MOST // 2 - 1} when multiplied by finer")
+        few = self.steps * self.finer <= MAX_BUCKETS // 2 - 1
+        self.require(few, "steps", f"at most {MAX_BUCKETS // 2 - 1} when multiplied by finer")
 
     @property
-    def most_cells(self) -> int:
+    def max_cells(self) -> int:
         return 32
 
     def borders(self, edges: int, reference: Reference) -> Int64:
@@ -146,18 +144,18 @@ class Moves(Coarse):
     def alphabet(self, buckets: int) -> int:
         return 2 * self.steps * self.finer + 1
 
-    def symbols(self, rank: Ranks, plan: Plan, reference: Reference) -> UInt8:
-        near = self._near(plan, reference)
-        return kernels.move_symbols(rank, plan.reference, self.steps, self.finer, *near)
+    def symbols(self, rank: Ranks, code: LayerCode, reference: Reference) -> UInt8:
+        near = self._near(code, reference)
+        return kernels.move_symbols(rank, code.reference, self.steps, self.finer, *near)
 
-    def rank(self, symbols: UInt8, plan: Plan, reference: Reference) -> Ranks:
-        near = self._near(plan, reference)
-        base = plan.reference if reference.base is None else reference.base[plan.layer]
-        return kernels.rank_of_moves(symbols, plan.reference, base, self.steps, self.finer, *near)
+    def rank(self, symbols: UInt8, code: LayerCode, reference: Reference) -> Ranks:
+        near = self._near(code, reference)
+        base = code.reference if reference.base is None else reference.base[code.layer]
+        return kernels.rank_of_moves(symbols, code.reference, base, self.steps, self.finer, *near)
 
-    def _near(self, plan: Plan, reference: Reference) -> tuple[int, int]:
+    def _near(self, code: LayerCode, reference: Reference) -> tuple[int, int]:
         """Return the first place with finer steps, and the first one after it with whole steps."""
-        cut, reach = dropped(plan.size, reference.keep), int(self.near * plan.size)
+        cut, reach = dropped(code.size, reference.keep), int(self.near * code.size)
         return cut - reach, cut + reach
 
 
@@ -170,9 +168,7 @@ class Boundary(Coarse):
     """
 
     reach: Annotated[
-        float,
-        Doc("as a fraction of the ranking, to each side of the cut"),
-        Limits(above=0, most=1),
+        float, Doc("as a fraction of the ranking, to each side of the cut"), Limits(above=0, most=1)
     ] = 0.1
     band: Annotated[
         float,
@@ -185,14 +181,14 @@ class Boundary(Coarse):
         self.require(self.band < self.reach, "band", f"below reach, which is {self.reach}")
 
     @property
-    def most_cells(self) -> int:
+    def max_cells(self) -> int:
         return 10
 
     def borders(self, edges: int, reference: Reference) -> Int64:
         cut = dropped(edges, reference.keep)
         reach, band = int(self.reach * edges), int(self.band * edges)
-        places = np.array([cut - reach, cut - band, cut + band, cut + reach], np.int64)
-        return places.clip(0, edges)
+        positions = np.array([cut - reach, cut - band, cut + band, cut + reach], np.int64)
+        return positions.clip(0, edges)
 
 
 def ranking_of_mask(mask: Mask) -> Ranking:

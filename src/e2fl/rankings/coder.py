@@ -26,12 +26,12 @@ from e2fl.errors import WireError
 from e2fl.kernels import Int32, Int64, UInt8
 from e2fl.rankings.order import Ranking, Ranks
 
-CELLS = 64  # of a layer
-SMALLEST_CELL = 1024  # edges; in smaller cells a table costs more bits than it saves
-SMALLEST_CELL_OF_KINDS = 1 << 13  # edges, where each cell has a table for every kind
+MAX_CELLS = 64  # of a layer
+MIN_CELL = 1024  # edges; in smaller cells a table costs more bits than it saves
+MIN_CELL_WITH_KINDS = 1 << 13  # edges, where each cell has a table for every kind
 LEVELS = 32  # of a unit: bit lengths of counts
 KINDS = 5  # of edges between units that moved; one more for all others
-LARGE = 1 << 16  # edges; in smaller layers the levels of units cost more bits than they save
+MIN_EDGES_FOR_LEVELS = 1 << 16  # in smaller layers, the levels cost more bits than they save
 _LENGTH = 4  # bytes of the length of the first part
 
 Stream = tuple[UInt8, Int64, int]  # symbols, the lengths of their segments, size of the alphabet
@@ -81,7 +81,7 @@ class Ballot(Checked, ABC):
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerCode:
     """How one layer is coded; determined by the settings and the reference alone."""
 
     layer: str
@@ -153,119 +153,124 @@ class Coarse(Ballot):
         """Return the places at which the buckets of a layer begin, and where the last one ends."""
 
     @property
-    def most_cells(self) -> int:
+    def max_cells(self) -> int:
         """The most cells of a layer: more predict better, and their tables cost more bits."""
-        return CELLS
+        return MAX_CELLS
 
     def alphabet(self, buckets: int) -> int:
         """Return the number of symbols of a layer with this many buckets."""
         return buckets
 
-    def symbols(self, rank: Ranks, plan: Plan, reference: Reference) -> UInt8:
+    def symbols(self, rank: Ranks, code: LayerCode, reference: Reference) -> UInt8:
         """Return the moves of a layer, in the order of the reference."""
-        known, bucket_of = plan.reference, plan.bucket_of
-        return kernels.bucket_symbols(rank, known, plan.low, bucket_of, plan.alphabet)
+        known, bucket_of = code.reference, code.bucket_of
+        return kernels.bucket_symbols(rank, known, code.low, bucket_of, code.alphabet)
 
-    def rank(self, symbols: UInt8, plan: Plan, reference: Reference) -> Ranks:
+    def rank(self, symbols: UInt8, code: LayerCode, reference: Reference) -> Ranks:
         """Return the ranks with these moves, or raise `ValueError` if no ranking has them."""
-        return kernels.rank_of_symbols(symbols, plan.reference, plan.bucket_of, plan.borders)
+        return kernels.rank_of_symbols(symbols, code.reference, code.bucket_of, code.borders)
 
-    def plans(self, reference: Reference) -> list[Plan]:
+    def layer_codes(self, reference: Reference) -> list[LayerCode]:
         """Return how the layers are coded."""
-        return [self._plan(layer, rank, reference) for layer, rank in reference.ranking.items()]
+        layers = reference.ranking.items()
+        return [self._layer_code(layer, rank, reference) for layer, rank in layers]
 
-    def _plan(self, layer: str, rank: Ranks, reference: Reference) -> Plan:
+    def _layer_code(self, layer: str, rank: Ranks, reference: Reference) -> LayerCode:
         borders, fan_in = self.borders(rank.size, reference), reference.fan_in.get(layer, 0)
         size = int(borders[-1] - borders[0])
-        if not (size >= LARGE and 1 < fan_in < rank.size and rank.size % fan_in == 0):
-            fan_in = 0
-        most = size // (SMALLEST_CELL_OF_KINDS if fan_in else SMALLEST_CELL)
-        cells = max(1, min(self.most_cells, most))
-        return Plan(layer, rank, borders, self.alphabet(borders.size - 1), fan_in, cells)
+        divides = 1 < fan_in < rank.size and rank.size % fan_in == 0
+        fan_in = fan_in if divides and size >= MIN_EDGES_FOR_LEVELS else 0
+        most = size // (MIN_CELL_WITH_KINDS if fan_in else MIN_CELL)
+        cells = max(1, min(self.max_cells, most))
+        return LayerCode(layer, rank, borders, self.alphabet(borders.size - 1), fan_in, cells)
 
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
-        return encode_plans(*self._planned(ranking, reference))
+        return encode_layers(*self._all_symbols(ranking, reference))
 
     def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
-        plans = self.plans(reference)
-        symbols = decode_plans(plans, memoryview(raw))
+        codes = self.layer_codes(reference)
+        symbols = decode_layers(codes, memoryview(raw))
         try:
-            ranking = self._rankings(plans, symbols, reference)
+            ranking = self._rankings(codes, symbols, reference)
         except ValueError as error:
             raise WireError(f"the ballot is invalid: {error}") from None
-        if encode_plans(plans, symbols) != raw:
+        if encode_layers(codes, symbols) != raw:
             raise WireError("the ballot is not in canonical form: encoded again, it differs")
         return ranking
 
     def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
-        return self._rankings(*self._planned(ranking, reference), reference)
+        return self._rankings(*self._all_symbols(ranking, reference), reference)
 
     def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
         """Return the empirical entropy of moves, given cell and kind, and of the units' levels."""
         return sum(
-            symbol_entropy(*stream) for stream in _streams(*self._planned(ranking, reference))
+            symbol_entropy(*stream) for stream in _streams(*self._all_symbols(ranking, reference))
         )
 
-    def _planned(self, ranking: Ranking, reference: Reference) -> tuple[list[Plan], list[UInt8]]:
-        plans = self.plans(reference)
-        return plans, [self.symbols(ranking[plan.layer], plan, reference) for plan in plans]
+    def _all_symbols(
+        self, ranking: Ranking, reference: Reference
+    ) -> tuple[list[LayerCode], list[UInt8]]:
+        codes = self.layer_codes(reference)
+        return codes, [self.symbols(ranking[code.layer], code, reference) for code in codes]
 
-    def _rankings(self, plans: list[Plan], symbols: list[UInt8], reference: Reference) -> Ranking:
-        pairs = zip(plans, symbols, strict=True)
-        return {plan.layer: self.rank(part, plan, reference) for plan, part in pairs}
+    def _rankings(
+        self, codes: list[LayerCode], symbols: list[UInt8], reference: Reference
+    ) -> Ranking:
+        pairs = zip(codes, symbols, strict=True)
+        return {code.layer: self.rank(moves, code, reference) for code, moves in pairs}
 
 
-def _streams(plans: list[Plan], symbols: list[UInt8]) -> tuple[Stream, Stream]:
+def _streams(codes: list[LayerCode], symbols: list[UInt8]) -> tuple[Stream, Stream]:
     """Return the levels of the units, and the symbols of all layers by segment."""
-    levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
-    parts, lengths = [], []
-    for plan, part, known in zip(plans, symbols, levels, strict=True):
-        positions, length = plan.segments(known)
-        parts.append(part if positions is None else kernels.scatter(part, positions))
+    levels = [code.levels(moves) for code, moves in zip(codes, symbols, strict=True)]
+    ordered, lengths = [], []
+    for code, moves, unit_levels in zip(codes, symbols, levels, strict=True):
+        positions, length = code.segments(unit_levels)
+        ordered.append(moves if positions is None else kernels.scatter(moves, positions))
         lengths.append(length)
-    moves = np.concatenate(parts), np.concatenate(lengths), _alphabet(plans)
-    return (np.concatenate(levels), _units(plans), LEVELS), moves
+    all_moves = np.concatenate(ordered), np.concatenate(lengths), _alphabet(codes)
+    return (np.concatenate(levels), _units(codes), LEVELS), all_moves
 
 
-def _alphabet(plans: Sequence[Plan]) -> int:
+def _alphabet(codes: Sequence[LayerCode]) -> int:
     """Return the number of symbols in the tables.
 
     Where buckets are finer near the cut, layers may differ by a few.
     """
-    return max(plan.alphabet for plan in plans)
+    return max(code.alphabet for code in codes)
 
 
-def _units(plans: Sequence[Plan]) -> Int64:
-    return np.array([count for plan in plans for count in plan.units], np.int64)
+def _units(codes: Sequence[LayerCode]) -> Int64:
+    return np.array([count for code in codes for count in code.units], np.int64)
 
 
-def encode_plans(plans: list[Plan], symbols: list[UInt8]) -> bytes:
+def encode_layers(codes: list[LayerCode], symbols: list[UInt8]) -> bytes:
     """Encode the symbols of all layers."""
-    levels, moves = _streams(plans, symbols)
+    levels, moves = _streams(codes, symbols)
     first = encode_symbols(*levels) if levels[1].size else b""
     return b"".join((len(first).to_bytes(_LENGTH, "little"), first, encode_symbols(*moves)))
 
 
-def decode_plans(plans: list[Plan], raw: memoryview) -> list[UInt8]:
+def decode_layers(codes: list[LayerCode], raw: memoryview) -> list[UInt8]:
     """Decode the symbols of all layers, or raise `WireError`."""
     end = _LENGTH + int.from_bytes(raw[:_LENGTH], "little")
     if len(raw) < end:
         raise WireError(f"the ballot has {len(raw)} bytes; its first part alone takes {end}")
-    units = _units(plans)
+    units = _units(codes)
     levels = (
         decode_symbols(raw[_LENGTH:end], units, LEVELS) if units.size else np.empty(0, np.uint8)
     )
-    ends = np.cumsum([sum(plan.units) for plan in plans], dtype=np.int64)
-    parts = np.split(levels, ends[:-1])
-    segments = [plan.segments(part) for plan, part in zip(plans, parts, strict=True)]
+    ends = np.cumsum([sum(code.units) for code in codes], dtype=np.int64)
+    by_layer = zip(codes, np.split(levels, ends[:-1]), strict=True)
+    segments = [code.segments(unit_levels) for code, unit_levels in by_layer]
     lengths = np.concatenate([lengths for _, lengths in segments])
-    flat = decode_symbols(raw[end:], lengths, _alphabet(plans))
+    flat = decode_symbols(raw[end:], lengths, _alphabet(codes))
     symbols = []
-    for plan, (positions, _) in zip(plans, segments, strict=True):
-        part, flat = flat[: plan.size], flat[plan.size :]
-        if part.max(initial=0) >= plan.alphabet:
-            raise WireError(f"the ballot of layer '{plan.layer}' has a symbol of other layers")
-        symbols.append(part if positions is None else kernels.gather(part, positions))
+    for code, (positions, _) in zip(codes, segments, strict=True):
+        moves, flat = flat[: code.size], flat[code.size :]
+        if moves.max(initial=0) >= code.alphabet:
+            raise WireError(f"the ballot of layer '{code.layer}' has a symbol of other layers")
+        symbols.append(moves if positions is None else kernels.gather(moves, positions))
     return symbols
 
 

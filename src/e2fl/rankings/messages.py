@@ -14,7 +14,7 @@ from e2fl.errors import WireError
 from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rankings.ballots import Ballot, Moves, Reference, decode_mask, encode_mask
-from e2fl.rankings.order import Mask, Ranking, Table, edges_of, read_table, write_table
+from e2fl.rankings.order import Mask, Ranking, WeightTable, edges_of, read_table, write_table
 from e2fl.wire import Message, mask_size
 
 
@@ -22,17 +22,17 @@ class Downlink(Message):
     """What the server sends."""
 
     @cached_property
-    def opened(self) -> dict[str, Any]:
-        """What clients decoded from this message; those of one process share it."""
+    def cache(self) -> dict[str, Any]:
+        """The decoded content, shared by all clients in this process."""
         return {}
 
 
-class AnyInvitation(Downlink):
+class Invitation(Downlink):
     """The ranking to start from, and, if the client infers its group, the mask of every group."""
 
 
 @dataclass(frozen=True)
-class Invitation(AnyInvitation):
+class ExactInvitation(Invitation, wire_name="Invitation"):
     """An invitation as in the paper: the exact ranking, and one bit per edge of a mask."""
 
     ranking: Ranking
@@ -43,32 +43,32 @@ class Invitation(AnyInvitation):
 
 
 @dataclass(frozen=True)
-class CodedInvitation(AnyInvitation):
+class CodedInvitation(Invitation):
     """An invitation with a coded ranking, and masks as differences to the mask of that ranking."""
 
     lengths: tuple[int, ...]  # bytes of each code; the ranking comes first
     codes: bytes
 
     @classmethod
-    def of(cls, invitation: Invitation, downlink: Ballot, origin: Reference) -> Self:
+    def of(cls, invitation: ExactInvitation, downlink: Ballot, origin: Reference) -> Self:
         """Encode an invitation. origin: the initial ranking, which clients know from the seed."""
-        known = Reference(invitation.ranking, keep=origin.keep)
-        masks = [encode_mask(mask, known) for mask in invitation.masks]
+        mask_reference = Reference(invitation.ranking, keep=origin.keep)
+        masks = [encode_mask(mask, mask_reference) for mask in invitation.masks]
         codes = [downlink.encode(invitation.ranking, origin), *masks]
         return cls(tuple(map(len, codes)), b"".join(codes))
 
-    def decode(self, downlink: Ballot, origin: Reference) -> Invitation:
+    def decode(self, downlink: Ballot, origin: Reference) -> ExactInvitation:
         """Return the decoded invitation, or raise `WireError`."""
-        ranking, *masks = parts_of(self.codes, self.lengths)
+        ranking, *masks = split_codes(self.codes, self.lengths)
         start = downlink.decode(ranking, origin)
-        known = Reference(start, keep=origin.keep)
-        return Invitation(start, tuple(decode_mask(mask, known) for mask in masks))
+        mask_reference = Reference(start, keep=origin.keep)
+        return ExactInvitation(start, tuple(decode_mask(mask, mask_reference) for mask in masks))
 
     def grouping_bytes(self, model: ModelSpec) -> int:
         return sum(self.lengths[1:])
 
 
-class AnyBallots(Message):
+class Ballots(Message):
     """One ranking for each group the client votes in.
 
     The group is `NO_GROUP` if the server knows it.
@@ -76,44 +76,44 @@ class AnyBallots(Message):
 
     groups: tuple[int, ...]
 
-    def counted(self) -> tuple[Ranking, ...]:
+    def counted_rankings(self) -> tuple[Ranking, ...]:
         """Return the rankings that the server will count, as far as the client can tell."""
         return ()
 
 
 @dataclass(frozen=True)
-class Ballots(AnyBallots):
+class ExactBallots(Ballots, wire_name="Ballots"):
     """Ballots as in the paper: exact rankings."""
 
     groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
 
-    def counted(self) -> tuple[Ranking, ...]:
+    def counted_rankings(self) -> tuple[Ranking, ...]:
         return self.rankings
 
-    def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> "Ballots":
+    def decode(self, ballot: Ballot, reference: Reference, sent: WeightTable) -> "ExactBallots":
         return self
 
 
 @dataclass(frozen=True)
-class CodedBallots(AnyBallots):
+class CodedBallots(Ballots):
     """Ballots coded against the ranking that the client was sent."""
 
     groups: tuple[int, ...]
     lengths: tuple[int, ...]  # bytes of each code
     codes: bytes
 
-    def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> Ballots:
+    def decode(self, ballot: Ballot, reference: Reference, sent: WeightTable) -> ExactBallots:
         """Return the decoded ballots, or raise `WireError`. sent: the table the client was sent."""
-        codes = parts_of(self.codes, self.lengths)
-        return Ballots(self.groups, tuple(ballot.decode(code, reference) for code in codes))
+        codes = split_codes(self.codes, self.lengths)
+        return ExactBallots(self.groups, tuple(ballot.decode(code, reference) for code in codes))
 
 
 @dataclass(frozen=True)
-class RankedBallots(Ballots):
+class RankedBallots(ExactBallots):
     """Decoded ballots that are read as weights, each with its table."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[WeightTable, ...]
 
     def to_bytes(self, model: ModelSpec) -> bytes:
         raise WireError("decoded ballots are not sent again")
@@ -125,17 +125,17 @@ class TabledBallots(CodedBallots):
 
     tables: bytes
 
-    def decode(self, ballot: Ballot, reference: Reference, sent: Table) -> RankedBallots:
+    def decode(self, ballot: Ballot, reference: Reference, sent: WeightTable) -> RankedBallots:
         rankings = super().decode(ballot, reference, sent).rankings
         count = len(self.lengths)
-        parts = parts_of(self.tables, [len(self.tables) // count] * count)
+        parts = split_codes(self.tables, [len(self.tables) // count] * count)
         edges = edges_of(reference.ranking)
         tables = tuple(read_table(part, edges, sent) for part in parts)
         return RankedBallots(self.groups, rankings, tables)
 
 
 @dataclass(frozen=True)
-class UncodedBallots(AnyBallots):
+class UncodedBallots(Ballots):
     """Ballots that are encoded when they are sent, when the layers of the reply are known."""
 
     groups: tuple[int, ...]
@@ -143,9 +143,9 @@ class UncodedBallots(AnyBallots):
     ballot: Ballot
     reference: Reference
     meter: Meter = field(default_factory=Meter)  # records the entropy of the ballots
-    tables: tuple[Table, ...] = ()  # where rankings are read as weights
+    tables: tuple[WeightTable, ...] = ()  # where rankings are read as weights
 
-    def counted(self) -> tuple[Ranking, ...]:
+    def counted_rankings(self) -> tuple[Ranking, ...]:
         if isinstance(self.ballot, Moves):  # the server adds them to a ranking of its own
             return ()
         return tuple(self.ballot.rounded(ranking, self.reference) for ranking in self.rankings)
@@ -159,16 +159,16 @@ class UncodedBallots(AnyBallots):
         coded = (self.groups, tuple(map(len, codes)), b"".join(codes))
         if not self.tables:
             return CodedBallots(*coded).to_bytes(model)
-        asked = ({layer: table[layer] for layer in reference.ranking} for table in self.tables)
-        return TabledBallots(*coded, b"".join(map(write_table, asked))).to_bytes(model)
+        tables = ({layer: table[layer] for layer in reference.ranking} for table in self.tables)
+        return TabledBallots(*coded, b"".join(map(write_table, tables))).to_bytes(model)
 
 
-class AnyMasks(Downlink):
+class Masks(Downlink):
     """What a client is served: the subnetworks of groups, or the rankings behind them."""
 
 
 @dataclass(frozen=True)
-class Masks(AnyMasks):
+class ExactMasks(Masks, wire_name="Masks"):
     """Subnetworks to predict with: of the groups the client may belong to, and the global one.
 
     A group that never voted has a mask too, so that clients that look for their group can compare
@@ -182,7 +182,7 @@ class Masks(AnyMasks):
 
 
 @dataclass(frozen=True)
-class ServedRankings(AnyMasks):
+class ServedRankings(Masks):
     """Coarse rankings of the groups, for clients whose own ranking takes part in a vote with them.
 
     A group that never voted has the global ranking.
@@ -197,13 +197,13 @@ class ServedRankings(AnyMasks):
         """Return the ranking of each group, or raise `WireError`."""
         if len(self.lengths) != len(self.groups):
             raise WireError(f"{len(self.lengths)} rankings are served for {self.groups}")
-        codes = parts_of(self.codes, self.lengths)
+        codes = split_codes(self.codes, self.lengths)
         rankings = (served.decode(code, origin) for code in codes)
         return dict(zip(self.groups, rankings, strict=True))
 
 
 @dataclass(frozen=True)
-class RankedWeights(AnyInvitation, AnyMasks):
+class RankedWeights(Invitation, Masks):
     """What the server sends where rankings are read as weights: the global ranking, those of the
     groups that the client may belong to, and the table.
     """
@@ -219,33 +219,33 @@ class RankedWeights(AnyInvitation, AnyMasks):
         cls,
         ranking: Ranking,
         groups: Mapping[int, Ranking],
-        table: Table,
+        table: WeightTable,
         ballot: Ballot,
         origin: Reference,
     ) -> Self:
         """Encode rankings. origin: the initial ranking."""
         codes = [ballot.encode(ranking, origin)]
-        codes += [ballot.encode(own, origin) for own in groups.values()]
+        codes += [ballot.encode(group_ranking, origin) for group_ranking in groups.values()]
         codes[1:] = [b"" if code == codes[0] else code for code in codes[1:]]
         return cls(tuple(groups), tuple(map(len, codes)), b"".join(codes), write_table(table))
 
     def decode(
         self, ballot: Ballot, origin: Reference
-    ) -> tuple[Ranking, dict[int, Ranking], Table]:
+    ) -> tuple[Ranking, dict[int, Ranking], WeightTable]:
         """Return the global ranking, those of the groups, and the table, or raise `WireError`."""
         if len(self.lengths) != 1 + len(self.groups):
             raise WireError(f"{len(self.lengths)} rankings are sent for {len(self.groups)} groups")
-        first, *others = parts_of(self.codes, self.lengths)
+        first, *others = split_codes(self.codes, self.lengths)
         ranking = ballot.decode(first, origin)
-        own = (ballot.decode(code, origin) if code else ranking for code in others)
+        decoded = (ballot.decode(code, origin) if code else ranking for code in others)
         table = read_table(self.table, edges_of(origin.ranking))
-        return ranking, dict(zip(self.groups, own, strict=True)), table
+        return ranking, dict(zip(self.groups, decoded, strict=True)), table
 
     def grouping_bytes(self, model: ModelSpec) -> int:
         return sum(self.lengths[1:])
 
 
-def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
+def split_codes(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
     """Cut codes into parts of these lengths, or raise `WireError`."""
     if not lengths or any(length < 0 for length in lengths) or sum(lengths) != len(codes):
         raise WireError(
@@ -254,6 +254,6 @@ def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
     return [codes[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
 
 
-AnyInvitation.forms = (Invitation, CodedInvitation, RankedWeights)
-AnyBallots.forms = (Ballots, CodedBallots, TabledBallots)
-AnyMasks.forms = (Masks, ServedRankings, RankedWeights)
+Invitation.forms = (ExactInvitation, CodedInvitation, RankedWeights)
+Ballots.forms = (ExactBallots, CodedBallots, TabledBallots)
+Masks.forms = (ExactMasks, ServedRankings, RankedWeights)

@@ -31,11 +31,11 @@ Bools = NDArray[np.bool_]
 
 Ranking = dict[str, Ranks]  # the rank of every edge, layer by layer
 Mask = dict[str, Bools]  # which edges are kept, layer by layer
-Table = dict[str, Floats]  # the weights at `places` of each layer, rising
+WeightTable = dict[str, Floats]  # the weights at `places` of each layer, rising
 
-STEPS = 128  # from an end of a layer to its middle
+TABLE_STEPS = 128  # from an end of a layer to its middle
 # A client's weights count as at most this many times the largest weight that it was sent.
-MOST_GROWTH = 10.0
+MAX_GROWTH = 10.0
 
 
 def dropped(edges: int, keep: float) -> int:
@@ -77,9 +77,9 @@ def read_ranking(raw: bytes | memoryview, edges: Mapping[str, int]) -> Ranking:
     ranking: Ranking = {}
     for layer, count in edges.items():
         size = kernels.packed_size(count)
-        part, raw = raw[:size], raw[size:]
+        packed, raw = raw[:size], raw[size:]
         try:
-            ranking[layer] = kernels.unpack_rank(np.frombuffer(part, np.uint8), count)
+            ranking[layer] = kernels.unpack_rank(np.frombuffer(packed, np.uint8), count)
         except ValueError as error:
             raise WireError(f"the ranking of layer '{layer}' is invalid: {error}") from None
     return ranking
@@ -87,11 +87,11 @@ def read_ranking(raw: bytes | memoryview, edges: Mapping[str, int]) -> Ranking:
 
 def places(edges: int) -> NDArray[np.int64]:
     """Return the places of a layer whose weights are sent: all of them in a small layer."""
-    half = np.arange(STEPS + 1, dtype=np.int64) ** 2 * (edges - 1) // (2 * STEPS**2)
+    half = np.arange(TABLE_STEPS + 1, dtype=np.int64) ** 2 * (edges - 1) // (2 * TABLE_STEPS**2)
     return np.unique(np.concatenate([half, edges - 1 - half]))
 
 
-def table_of(weights: Mapping[str, ArrayLike]) -> Table:
+def table_of(weights: Mapping[str, ArrayLike]) -> WeightTable:
     """Return the table of the weights of each layer, in any shape."""
     rising = {layer: np.sort(np.asarray(values), axis=None) for layer, values in weights.items()}
     return {layer: values[places(len(values))] for layer, values in rising.items()}
@@ -104,7 +104,7 @@ def weights_from(rank: Ranks, values: Floats) -> Floats:
     return scores_from(rank, full)
 
 
-def median_of(tables: Sequence[Table]) -> Table:
+def median_of(tables: Sequence[WeightTable]) -> WeightTable:
     """Return the median of tables, place by place: no client moves it far by what it claims."""
     return {
         layer: np.median([table[layer].astype(np.float64) for table in tables], axis=0).astype(
@@ -114,12 +114,14 @@ def median_of(tables: Sequence[Table]) -> Table:
     }
 
 
-def write_table(table: Table) -> bytes:
+def write_table(table: WeightTable) -> bytes:
     """Return a table as bytes: four for each value, layer by layer."""
     return b"".join(values.astype("<f4").tobytes() for values in table.values())
 
 
-def read_table(raw: bytes, edges: Mapping[str, int], sent: Table | None = None) -> Table:
+def read_table(
+    raw: bytes, edges: Mapping[str, int], sent: WeightTable | None = None
+) -> WeightTable:
     """Return the table of layers with this many edges, or raise `WireError`.
 
     sent: the table that a client was sent, which limits what it may claim.
@@ -127,12 +129,12 @@ def read_table(raw: bytes, edges: Mapping[str, int], sent: Table | None = None) 
     sizes = [len(places(count)) for count in edges.values()]
     if len(raw) != 4 * sum(sizes):
         raise WireError(f"a table of this model takes {4 * sum(sizes)} bytes, not {len(raw)}")
-    parts = np.split(np.frombuffer(raw, "<f4").astype(np.float32), np.cumsum(sizes)[:-1])
-    table = dict(zip(edges, parts, strict=True))
+    arrays = np.split(np.frombuffer(raw, "<f4").astype(np.float32), np.cumsum(sizes)[:-1])
+    table = dict(zip(edges, arrays, strict=True))
     for layer, values in table.items():
         if not np.isfinite(values).all() or (values[1:] < values[:-1]).any():
             raise WireError(f"the table of layer '{layer}' is not of finite, rising values")
         if sent is not None:
-            most = np.float32(MOST_GROWTH * np.abs(sent[layer]).max())
+            most = np.float32(MAX_GROWTH * np.abs(sent[layer]).max())
             table[layer] = values.clip(-most, most)
     return table

@@ -19,8 +19,8 @@ from e2fl.construct import Checked, Limits
 from e2fl.kernels import Int64
 from e2fl.rankings.order import Bools, Ranking, Ranks, mask_of
 
-BLOCK = 2**16  # edges whose ranks are sorted at a time
-Cast = tuple[Ranks, int]  # the ranks that a ballot gives the edges of a layer, and its weight
+EDGES_PER_BLOCK = 2**16  # edges whose ranks are sorted at a time
+WeightedRanks = tuple[Ranks, int]  # of one layer in a ballot, and the weight of the ballot
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Vote(Checked, ABC):
     section: ClassVar[str] = "vote"
 
     @abstractmethod
-    def elect(self, ballots: Sequence[Cast]) -> Ranks:
+    def elect(self, ballots: Sequence[WeightedRanks]) -> Ranks:
         """Return the elected ranks of one layer: an int32 permutation of 0 to edges - 1.
 
         ballots: at least one. A ballot of weight k counts as k equal ballots.
@@ -66,7 +66,7 @@ class BordaCount:
 class Borda(Vote):
     """The paper's rule: edges are ranked by the sum of their ranks over all ballots."""
 
-    def elect(self, ballots: Sequence[Cast]) -> Ranks:
+    def elect(self, ballots: Sequence[WeightedRanks]) -> Ranks:
         count = BordaCount(len(ballots[0][0]))
         for rank, weight in ballots:
             count.add(rank, weight)
@@ -77,7 +77,7 @@ class Borda(Vote):
 class TrimmedBorda(Vote):
     """Borda without the lowest and the highest ranks of each edge, which may be attacks.
 
-    With fewer than `least` ballots nothing is dropped: every voice is needed.
+    With fewer than `least` ballots nothing is dropped: all ballots count.
     """
 
     trim: Annotated[
@@ -87,21 +87,21 @@ class TrimmedBorda(Vote):
         int, Doc("ballots; a vote with fewer is a plain Borda count"), Limits(least=3)
     ] = 5
 
-    def elect(self, ballots: Sequence[Cast]) -> Ranks:
+    def elect(self, ballots: Sequence[WeightedRanks]) -> Ranks:
         weights = np.array([weight for _, weight in ballots], dtype=np.int64)
         cut = int(self.trim * int(weights.sum()) + 1e-9)
         if len(ballots) < self.least or not cut:
             return Borda().elect(ballots)
         sums = np.empty(len(ballots[0][0]), dtype=np.int64)
-        for start in range(0, len(sums), BLOCK):
-            block = np.stack([rank[start : start + BLOCK] for rank, _ in ballots])
+        for start in range(0, len(sums), EDGES_PER_BLOCK):
+            block = np.stack([rank[start : start + EDGES_PER_BLOCK] for rank, _ in ballots])
             places = np.argsort(block, axis=0, kind="stable")
             ends = np.cumsum(weights[places], axis=0)
             last = np.minimum(ends, ends[-1] - cut)
             first = np.maximum(ends - weights[places], cut)
             counted = np.maximum(last - first, 0)  # how often each rank counts
             ranks = np.take_along_axis(block, places, axis=0)
-            sums[start : start + BLOCK] = (counted * ranks).sum(axis=0)
+            sums[start : start + EDGES_PER_BLOCK] = (counted * ranks).sum(axis=0)
         return kernels.rank_of_sums(sums)
 
 
@@ -169,10 +169,10 @@ def most_exchanged(sums: Int64, kept: Bools, ballot: Ranks, weight: int = 1) -> 
     keys = (sums[numbers] - weight * ballot[numbers].astype(np.int64)) * edges + numbers
     above, below = np.sort(keys[kept[numbers]]), np.sort(keys[~kept[numbers]])[::-1]
     most = min(len(above), len(below))
-    place = np.arange(1, most + 1)
+    position = np.arange(1, most + 1)
     step = weight * edges
-    lifted = np.minimum.accumulate(below[:most] + step * place) + step * (edges - 1 - place)
-    lowered = np.maximum.accumulate(above[:most] - step * place) + step * place
+    lifted = np.minimum.accumulate(below[:most] + step * position) + step * (edges - 1 - position)
+    lowered = np.maximum.accumulate(above[:most] - step * position) + step * position
     return int(np.count_nonzero(lifted > lowered))
 
 
@@ -200,8 +200,7 @@ def influence(
         exchanged.append(
             [most_exchanged(count.sums, kept, ballot[layer], weights[1]) for ballot in ballots]
         )
-    shares = {
-        layer: 100 * max(own) / sizes[layer] for layer, own in zip(sizes, exchanged, strict=True)
-    }
+    by_layer = zip(sizes, exchanged, strict=True)
+    shares = {layer: 100 * max(counts) / sizes[layer] for layer, counts in by_layer}
     whole = 100 * max(map(sum, zip(*exchanged, strict=True))) / sum(sizes.values())
     return {"ballots": len(ballots), "mask": whole, "layers": shares}

@@ -100,7 +100,7 @@ def points(
     filled: bool = True,
     **more: Any,
 ) -> Any:
-    """Return a mark for each row in the shape of its label, for who does not see its colour."""
+    """Return a mark for each row; its shape tells labels apart where colours do not."""
     shape = alt.Shape("label:N", **_by_label(labels, shape_of))
     chart = marks(rows, labels, shape=shape, **more)
     return chart.mark_point(filled=filled, size=size, strokeWidth=1 if filled else 2.5)
@@ -147,17 +147,17 @@ def dot_plot(
     grid = alt.Axis(grid=True, tickCount=6)
     x = {e: quantity(alt.X, e, axis, zero=zero).axis(grid) for e in ("value", "low", "left")}
     bands = alt.Axis(labelLimit=150, grid=slots > 1, tickBand="extent", ticks=False)
-    places: dict[str, Any] = {
+    channels: dict[str, Any] = {
         "y": alt.Y("name:N", sort=names, title=None, axis=bands),
         "tooltip": tips(name="of", value=f"{axis}|.2f", low="from|.2f", high="to|.2f"),
     }
     if slots > 1:
-        places["yOffset"] = alt.YOffset("label:N", sort=labels)
-    line = marks(rows, labels, x=x["low"], x2="high:Q", **places).mark_rule(strokeWidth=2)
-    bar = marks(rows, labels, 0.4, x=x["left"], x2="right:Q", **places).mark_bar(height=LINE - 4)
-    known = pd.DataFrame(rows).notna().any()
-    layers = [layer for end, layer in (("left", bar), ("low", line)) if known.get(end)]
-    dots = points(rows, labels, 90, x=x["value"], **places)
+        channels["yOffset"] = alt.YOffset("label:N", sort=labels)
+    line = marks(rows, labels, x=x["low"], x2="high:Q", **channels).mark_rule(strokeWidth=2)
+    bar = marks(rows, labels, 0.4, x=x["left"], x2="right:Q", **channels).mark_bar(height=LINE - 4)
+    present = pd.DataFrame(rows).notna().any()
+    layers = [layer for end, layer in (("left", bar), ("low", line)) if present.get(end)]
+    dots = points(rows, labels, 90, x=x["value"], **channels)
     height = 40 + len(names) * max(2 * LINE, 8 + LINE * slots)
     return draw(key, height, *layers, dots, **values)
 

@@ -16,7 +16,7 @@ from e2fl.runs.store import PAGE, Folder, Run
 
 
 def printed(study: Study, table: Table | None = None) -> str:
-    """Return what a terminal shows: the table, differences of protected groups, and the verdict."""
+    """Return the text for a terminal: table, differences of protected groups, and verdict."""
     parts = [(table or summary_table(study)).text()]
     protected = [measure.key for measure in known_measures(study.methods, "protected")]
     if len(protected) > 1:  # the mean of clients is always there
@@ -31,11 +31,7 @@ def printed(study: Study, table: Table | None = None) -> str:
 
 
 def finish(
-    runs: Sequence[Run],
-    out: Path,
-    command: str = "",
-    notes: Sequence[str] = (),
-    **options: Any,
+    runs: Sequence[Run], out: Path, command: str = "", notes: Sequence[str] = (), **options: Any
 ) -> None:
     """Print the table and the verdict, and write the page; of a comparison, the table for a paper.
 

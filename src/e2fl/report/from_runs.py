@@ -22,19 +22,19 @@ from e2fl.config.overrides import UNSAVED, flattened
 from e2fl.errors import RunError
 from e2fl.files import read_bytes
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
-from e2fl.metrics.intervals import FEW_ROWS
+from e2fl.metrics.intervals import MIN_TEST_ROWS
 from e2fl.metrics.measures import own_measures
-from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
+from e2fl.report.study import CLIENT_COLUMNS, Json, Method, Study, frame, view_label
 from e2fl.report.table import words
 from e2fl.runs.records import found_name, numbers_of
 from e2fl.runs.store import COMMAND, Folder, Run, read_run, run_folders
 
 # Settings that do not tell two methods apart: they name a run, or never change a result.
-SAME = ("name", "seed", "variants", *UNSAVED)
-HONEST = "none"  # the attack of a run in which those who would attack are honest
+IGNORED = ("name", "seed", "variants", *UNSAVED)
+NO_ATTACK = "none"  # the attack of a baseline: the designated clients behave honestly
 PLACEMENT = ("place", "groups", "clients", "fraction")  # the settings that all attacks have
-LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
-LONGEST = 60  # characters of a label
+MAX_DATA_BYTES = 4_000_000  # bytes of data.json or data.svg that a page takes
+MAX_LABEL = 60  # characters of a label
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -68,36 +68,35 @@ def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str 
     by_method = [[repeats[seed] for seed in sorted(repeats)] for repeats in by_settings.values()]
     labels = labels_of([(run.config, run.summary.get("title")) for run, *_ in by_method])
     named = dict(sorted(zip(labels, by_method, strict=True), key=_order))
-    methods = [method for label, repeats in named.items() for method in _methods(label, repeats)]
     same_data = len({_data_of(run) for run, *_ in by_method}) == 1
-    own: Json = {}
+    methods: list[Method] = []
+    for label, seeds in named.items():  # training alone comes first
+        baseline = methods[0] if methods and methods[0].alone and same_data else None
+        methods += _methods(label, seeds, baseline)
+    described: Json = {}
     for run in runs:
-        own |= run.summary.get("own_measures") or {}
+        described |= run.summary.get("own_measures") or {}
     study = Study(
         title=", ".join(dict.fromkeys(run.config["name"] for run in runs)),
         subtitle="",
         methods=tuple(methods),
         settings=tuple(_differing(named)),
-        runs=tuple(_facts(label, run) for label, repeats in named.items() for run in repeats),
+        runs=tuple(_run_facts(label, run) for label, repeats in named.items() for run in repeats),
         unfinished=unfinished,
         groups_found=any(run.summary.get("groups_are") == "found" for run in runs),
-        own=tuple(own_measures(own)),
-        attacked=_impacts(named),
+        own=tuple(own_measures(described)),
+        attacked=_attack_costs(named),
         same_data=same_data,
         **_data(runs),
     )
-    warnings += [*_of_methods(named), *_of_comparison(study, by_method)]
-    return replace(
-        study,
-        subtitle=_subtitle(runs[0], study),
-        methods=tuple(with_gains(method, study.alone) for method in methods),
-        warnings=tuple(dict.fromkeys(warnings)),
-    )
+    warnings += [*_method_warnings(named), *_comparison_warnings(study, by_method)]
+    distinct = tuple(dict.fromkeys(warnings))
+    return replace(study, subtitle=_subtitle(runs[0], study), warnings=distinct)
 
 
 def _settings(config: Json) -> Json:
     """Return the settings that make a method, the same for a run in memory and one from a file."""
-    kept = {name: value for name, value in config.items() if name not in SAME and value != {}}
+    kept = {name: value for name, value in config.items() if name not in IGNORED and value != {}}
     settings: Json = json.loads(json.dumps(kept))
     return settings
 
@@ -108,7 +107,7 @@ def _texts(config: Json) -> dict[str, str]:
 
 
 def _data_of(run: Run) -> str:
-    """Return what tells data apart: the settings; of a table, its digest instead of its path."""
+    """Return a key that identifies the data: its settings; of a table, its digest, not its path."""
     digest = run.summary.get("data", {}).get("sha256")
     settings = {key: value for key, value in run.config["data"].items() if key != "path"}
     return json.dumps([digest or run.config["data"].get("path"), settings], sort_keys=True)
@@ -126,9 +125,9 @@ def _alone(run: Run) -> bool:
 
 
 def _attack(run: Run) -> Json:
-    """Return the attack of a run; empty if everybody is honest."""
+    """Return the attack of a run; empty without malicious clients."""
     attack: Json = run.config.get("attack") or {}
-    return attack if attack.get("name", HONEST) != HONEST else {}
+    return attack if attack.get("name", NO_ATTACK) != NO_ATTACK else {}
 
 
 def _name(config: Json, title: str | None) -> str:
@@ -138,20 +137,20 @@ def _name(config: Json, title: str | None) -> str:
 
 
 def labels_of(methods: Sequence[tuple[Json, str | None]]) -> list[str]:
-    """Return a name for each; namesakes are told apart by the settings in which they differ.
+    """Return a label for each; equal names are distinguished by the settings in which they differ.
 
     methods: configurations with every default, and titles of their algorithms.
     """
     named = [(_name(config, title), _texts(config)) for config, title in methods]
     labels = []
-    for name, own in named:
+    for name, texts in named:
         namesakes = [settings for other, settings in named if other == name]
-        differ = {key for key in own if any(other.get(key) != own[key] for other in namesakes)}
+        differ = {key for key in texts if any(other.get(key) != texts[key] for other in namesakes)}
         # Settings of a section tell two methods apart only where its name is the same.
         sections = tuple(key.removesuffix("name") for key in differ if key.endswith(".name"))
         shown = {k for k in differ if k.endswith(".name") or not k.startswith(sections)}
-        label = _label(name, {key: own[key] for key in own if key in shown})
-        labels.append(label if len(label) <= LONGEST else f"{label[: LONGEST - 3]}...")
+        label = _label(name, {key: texts[key] for key in texts if key in shown})
+        labels.append(label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 3]}...")
     return [
         label if labels.count(label) == 1 else f"{label} #{position}"
         for position, label in enumerate(labels, 1)
@@ -159,12 +158,12 @@ def labels_of(methods: Sequence[tuple[Json, str | None]]) -> list[str]:
 
 
 def _label(name: str, differing: Mapping[str, str]) -> str:
-    """Return a name with the settings that tell it from its namesakes, such as its grouping."""
+    """Return a name with the settings that distinguish it from equal ones, such as its grouping."""
     named = {key: value for key, value in differing.items() if key.endswith(".name")}
-    attack = named.pop("attack.name", HONEST)
+    attack = named.pop("attack.name", NO_ATTACK)
     parts = [value.replace("_", " ") for value in named.values() if value != "known"]
     settings = [f"{key}={value}" for key, value in differing.items() if not key.endswith(".name")]
-    whole = name if attack == HONEST else f"{name} under {attack}"
+    whole = name if attack == NO_ATTACK else f"{name} under {attack}"
     whole += f" ({', '.join(parts)})" if parts else ""
     return f"{whole} [{', '.join(settings)}]" if settings else whole
 
@@ -182,10 +181,10 @@ def _differing(named: Mapping[str, Sequence[Run]]) -> list[str]:
     ]
 
 
-def _methods(label: str, repeats: Sequence[Run]) -> list[Method]:
+def _methods(label: str, repeats: Sequence[Run], baseline: Method | None) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
     rows = frame(repeats)
-    found = [run.summary for run in repeats if run.summary.get("membership") == "found"]
+    inferred = [run.summary for run in repeats if run.summary.get("membership") == "found"]
     return [
         Method(
             view_label(label, view),
@@ -193,8 +192,9 @@ def _methods(label: str, repeats: Sequence[Run]) -> list[Method]:
             _clients(repeats, view),
             alone=not view and _alone(repeats[0]),
             view=bool(view),
-            recovers=not view and any(summary.get("inference") for summary in found),
+            recovers=not view and any(summary.get("inference") for summary in inferred),
             attacked=bool(_attack(repeats[0])),
+            baseline=baseline,
         )
         for view in ("", *repeats[0].summary.get("views", {}))
     ]
@@ -209,7 +209,7 @@ def _group_in(run: Run, row: Json) -> str:
 def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
     """Return the rows of the clients.csv of these runs, with the accuracy of a view.
 
-    The group is the declared one or, if groups are measured as found, the one it was served as.
+    The group is the declared one or, where groups are inferred, the one it was served as.
     The loss is that of the model that is served, so other views have none.
     """
     column = f"accuracy_{view}" if view else "accuracy"
@@ -222,12 +222,11 @@ def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
         for row in run.clients
         if column in row
     ]
-    return pd.DataFrame(rows, columns=list(PARTS)).astype(
-        dict.fromkeys(("n", "accuracy", "loss"), float)
-    )
+    numeric = dict.fromkeys(("n", "accuracy", "loss"), float)
+    return pd.DataFrame(rows, columns=list(CLIENT_COLUMNS)).astype(numeric)
 
 
-def _of_methods(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+def _method_warnings(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     """Yield warnings about single methods: recorded ones, faults, groups that may be noise."""
     for label, repeats in named.items():
         for run in repeats:
@@ -239,12 +238,12 @@ def _of_methods(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:
             if count:
                 yield words("unfair", kind, label=label, count=count)
         clusterings = [(run.summary.get("metadata") or {}).get("clustering") for run in repeats]
-        doubts = (_doubt(label, clustering) for clustering in filter(None, clusterings))
-        yield from [doubt for doubt in doubts if doubt][:1]
+        texts = (_clustering_warning(label, metadata) for metadata in filter(None, clusterings))
+        yield from [text for text in texts if text][:1]
 
 
-def _doubt(label: str, clustering: Json) -> str:
-    """Return why groups that were found may be noise; empty if they are clear."""
+def _clustering_warning(label: str, clustering: Json) -> str:
+    """Return why inferred groups may be noise; empty if they are well separated."""
     stability = clustering.get("stability", 1.0)
     relative = clustering.get("blur", 0.0) / (clustering.get("cloud") or 1.0)  # of several groups
     if stability < MIN_STABILITY:
@@ -254,7 +253,7 @@ def _doubt(label: str, clustering: Json) -> str:
     return words("unfair", "blurred", label=label, value=relative, limit=MAX_RELATIVE_BLUR)
 
 
-def _of_comparison(study: Study, by_method: Sequence[Sequence[Run]]) -> Iterator[str]:
+def _comparison_warnings(study: Study, by_method: Sequence[Sequence[Run]]) -> Iterator[str]:
     """Yield warnings about an unfair comparison, and about few test rows."""
     configs = [run.config for run, *_ in by_method]
     together = [run.config for run, *_ in by_method if not _alone(run)]
@@ -267,9 +266,10 @@ def _of_comparison(study: Study, by_method: Sequence[Sequence[Run]]) -> Iterator
     }
     if not study.same_data:
         yield words("unfair", "data")
-    yield from (words("unfair", name) for name, own in values.items() if len({*own} - {None}) > 1)
+    differing = (name for name, choices in values.items() if len({*choices} - {None}) > 1)
+    yield from (words("unfair", name) for name in differing)
     medians = [method.clients["n"].median() for method in study.main if len(method.clients)]
-    if min(medians, default=FEW_ROWS) < FEW_ROWS:
+    if min(medians, default=MIN_TEST_ROWS) < MIN_TEST_ROWS:
         yield words("unfair", "few_rows", rows=min(medians))
 
 
@@ -282,8 +282,8 @@ def _subtitle(run: Run, study: Study) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _facts(label: str, run: Run) -> Json:
-    """Return how a run was made; its command lies in its folder or in the comparison's above it."""
+def _run_facts(label: str, run: Run) -> Json:
+    """Return the provenance of a run; its command is in its folder or in that of the comparison."""
     summary, folders = run.summary, (run.folder, run.folder.parent) if run.folder else ()
     commands = (_regular_file(folder / COMMAND) for folder in folders)
     return {
@@ -312,33 +312,33 @@ def _data(runs: Sequence[Run]) -> Json:
 def _regular_file(path: Path) -> bytes | None:
     """Return the bytes of a regular file of moderate size; None for links and anything else."""
     try:
-        return read_bytes(path, LARGEST)
+        return read_bytes(path, MAX_DATA_BYTES)
     except OSError:
         return None
 
 
-def _impacts(named: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
-    """Return what each attack cost in each seed: accuracy of the clean run minus the attacked one.
+def _attack_costs(named: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
+    """Return the cost of each attack by seed: accuracy of the clean run minus the attacked one.
 
     Both runs measure the same honest clients. named: the runs of each method.
     """
     clean, attacked = {}, []
     for label, run in ((label, run) for label, repeats in named.items() for run in repeats):
-        given = run.config.get("attack") or {}
-        placement = {name: given.get(name) for name in PLACEMENT}
+        settings = run.config.get("attack") or {}
+        placement = {name: settings.get(name) for name in PLACEMENT}
         key = json.dumps([_settings(run.config | {"attack": placement}), run.seed])
         if _attack(run):
-            attacked.append((key, str(given["name"]), run))
-        elif given:
+            attacked.append((key, str(settings["name"]), run))
+        elif settings:
             clean[key] = label, run
     return pd.DataFrame(
-        {"method": clean[key][0], "attack": attack, **_impact(clean[key][1], run)}
+        {"method": clean[key][0], "attack": attack, **_attack_cost(clean[key][1], run)}
         for key, attack, run in attacked
         if key in clean
     )
 
 
-def _impact(clean: Run, attacked: Run) -> dict[str, float]:
+def _attack_cost(clean: Run, attacked: Run) -> dict[str, float]:
     before, after = (pd.Series(numbers_of(run.summary)) for run in (clean, attacked))
     losses = (before - after).dropna()
     level = "group" if "group/worst10" in losses else "clients"
@@ -362,9 +362,9 @@ def _changed_edges(clean: Path | None, attacked: Path | None) -> float:
     """Return the percentage of kept edges that the attacked run drops, over all its masks."""
     before, after = ({} if folder is None else _masks(folder) for folder in (clean, attacked))
     names = before.keys() & after.keys()
-    kept = sum(int(before[name].sum()) for name in names)
+    total = sum(int(before[name].sum()) for name in names)
     lost = sum(int((before[name] & ~after[name]).sum()) for name in names)
-    return 100 * lost / kept if kept else nan
+    return 100 * lost / total if total else nan
 
 
 def _masks(folder: Path) -> dict[str, Any]:

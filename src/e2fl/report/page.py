@@ -6,6 +6,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -21,31 +22,32 @@ from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
 from e2fl.report.charts import STYLE, THEME, Plot, colour_of, safe_name, shape_of
-from e2fl.report.sections import sections
+from e2fl.report.sections import Section, sections
 from e2fl.report.study import Study
 from e2fl.report.table import METHOD, Column, Table, environment
 from e2fl.report.verdict import verdict
 from e2fl.version import __version__
 
-STATIC = 460  # pixels: width of a plot drawn before any script runs; it can be read on a phone
-SHOWN = 200  # rows of a table on the page; files have all
-LINKED = 200_000  # characters of a CSV to save from the page; a longer one is only exported
-SHARPNESS = 2.0  # pixels of a PNG for one on the page
+STATIC_WIDTH = 460  # pixels of a plot drawn before any script runs; it can be read on a phone
+MAX_SHOWN_ROWS = 200  # rows of a table on the page; files have all
+MAX_CSV_LINK = 200_000  # characters of a CSV to save from the page; longer ones are only exported
+PNG_SCALE = 2.0  # pixels of a PNG for one on the page
 
 
 def write_report(study: Study, out: Path, *, export_to: Path | None = None) -> None:
     """Write the page of a study and, if asked, its tables and plots as files."""
-    write_text(out, page(study))
+    parts = sections(study)
+    write_text(out, page(study, parts))
     if export_to is not None:
-        export(study, export_to)
+        export(study, parts, export_to)
 
 
-def page(study: Study, *, reload: int = 0) -> str:
+def page(study: Study, parts: Sequence[Section] | None = None, *, reload: int = 0) -> str:
     """Return the whole page; with `reload`, one that reloads after so many seconds.
 
-    A page that reloads is drawn by scripts only.
+    A page that reloads is drawn by scripts only. parts: its sections, if they were made before.
     """
-    parts = sections(study)
+    parts = sections(study) if parts is None else parts
     drawn = [plot for part in parts for plot in part.plots]
     library, start = bundle(), _asset("page.js")
     plots = {f"plot-{plot.key}": plot.for_page() for plot in drawn}
@@ -59,7 +61,7 @@ def page(study: Study, *, reload: int = 0) -> str:
         definitions=DEFINITIONS,
         still={} if reload else {plot.key: Markup(_still(plot)) for plot in drawn},
         link=_link,
-        shown=SHOWN,
+        shown=MAX_SHOWN_ROWS,
         reload=reload,
         version=__version__,
         policy=_policy(library, start),
@@ -72,14 +74,14 @@ def page(study: Study, *, reload: int = 0) -> str:
     )
 
 
-def export(study: Study, folder: Path) -> None:
+def export(study: Study, parts: Sequence[Section], folder: Path) -> None:
     """Write all tables as CSV and LaTeX, all plots as SVG, PNG and PDF, and all of it as JSON."""
-    parts, said = sections(study), verdict(study)
+    said = verdict(study)
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
     for plot in (plot for part in parts for plot in part.plots):
         svg = vl_convert.vegalite_to_svg(plot.for_file())
         write_text(folder / f"{plot.key}.svg", svg)
-        (folder / f"{plot.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=SHARPNESS))
+        (folder / f"{plot.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
         (folder / f"{plot.key}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     for table in tables:
         table.write(folder, table.key)
@@ -99,13 +101,13 @@ def export(study: Study, folder: Path) -> None:
 @cache
 def bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache."""
-    kept = Path(pooch.os_cache("e2fl")) / f"vega-embed-{version('vl-convert-python')}.js"
+    cached = Path(pooch.os_cache("e2fl")) / f"vega-embed-{version('vl-convert-python')}.js"
     with suppress(OSError, ValueError):
-        return kept.read_text(encoding="utf-8")
+        return cached.read_text(encoding="utf-8")
     text = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     text = text.replace("</script", r"<\/script").replace("<!--", r"<\!--")
     with suppress(StorageError):  # a cache that cannot be written costs time only
-        write_text(kept, text)
+        write_text(cached, text)
     return text
 
 
@@ -125,7 +127,7 @@ def _policy(*scripts: str) -> str:
 
 def _still(plot: Plot) -> str:
     """Return the plot as SVG, for readers without scripts; ids of clips are unique on the page."""
-    svg = str(vl_convert.vegalite_to_svg(plot.for_page(STATIC)))
+    svg = str(vl_convert.vegalite_to_svg(plot.for_page(STATIC_WIDTH)))
     return svg.replace('id="clip', f'id="{plot.key}-clip').replace("(#clip", f"(#{plot.key}-clip")
 
 
@@ -133,7 +135,7 @@ def _link(table: Table) -> str:
     """Return the CSV of a table as a data URL; empty if the table is too long."""
     text = table.csv()
     data = base64.b64encode(text.encode()).decode()
-    return f"data:text/csv;base64,{data}" if len(text) <= LINKED else ""
+    return f"data:text/csv;base64,{data}" if len(text) <= MAX_CSV_LINK else ""
 
 
 def _legend(study: Study) -> list[dict[str, str]]:

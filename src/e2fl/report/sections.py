@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import altair as alt
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl.metrics import COLUMNS, MEASURES
-from e2fl.metrics.intervals import FEW
+from e2fl.metrics.intervals import MIN_CLIENTS
 from e2fl.report import charts
 from e2fl.report.charts import Plot, Row
 from e2fl.report.study import Study, names_in
@@ -28,12 +27,12 @@ from e2fl.report.table import (
     words,
 )
 
-LOWEST = 10  # clients in the table of the lowest
+LOWEST_CLIENTS = 10  # clients in the table of the lowest
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 OF_GROUPS = ("groups/NAME/accuracy", "groups/NAME/gain", "groups/NAME/loss")
 ASKED = "participation/NAME/asked_per_client"
 SENT = "bytes/total"
-TICKS = 8  # at most, of rounds
+MAX_TICKS = 8  # at most, of rounds
 LOSSES = {
     "worst": "worst group",
     "inside": "attacked groups",
@@ -59,9 +58,8 @@ class Section:
         self.title, self.intro = (words(key, kind, **values).strip() for kind in ("title", "intro"))
 
 
-@lru_cache(maxsize=1)
 def sections(study: Study) -> list[Section]:
-    """Return all sections that have something to show for this study; page and files share them."""
+    """Return all sections that have something to show for this study."""
     answers = (question(study) for question in QUESTIONS)
     return [section for section in answers if section is not None]
 
@@ -100,22 +98,22 @@ def difference_table(study: Study) -> Table:
 
 
 def budget_sentence(study: Study) -> str:
-    """Return whether the budgets differ, in words; empty for one method."""
+    """Return a sentence about equal or different budgets; empty for one method."""
     epochs = {method.label: method.mean("budget/client_epochs") for method in study.main}
-    known = pd.Series(epochs, dtype=float).dropna()
-    if known.empty or len(study.main) == 1:
+    finite = pd.Series(epochs, dtype=float).dropna()
+    if finite.empty or len(study.main) == 1:
         return ""
-    ends = {"most": known.max(), "least": known.min()}
+    ends = {"most": finite.max(), "least": finite.min()}
     kind = "equal" if ends["most"] <= 1.001 * ends["least"] else "differ"
-    return words("outcome", kind, high=known.idxmax(), low=known.idxmin(), **ends)
+    return words("outcome", kind, high=finite.idxmax(), low=finite.idxmin(), **ends)
 
 
 def groups(study: Study) -> Section | None:
     """Does every group get a good model, however small it is?"""
     if not study.group_names:
         return None
-    found = words("groups", "found") if study.groups_found else ""
-    return Section("groups", (), [group_dots(study)], [group_table(study)], found=found)
+    note = words("groups", "found") if study.groups_found else ""
+    return Section("groups", (), [group_dots(study)], [group_table(study)], found=note)
 
 
 def group_dots(study: Study) -> Plot:
@@ -133,7 +131,7 @@ def group_dots(study: Study) -> Plot:
         group="found group" if study.groups_found else "group",
         intervals=study.interval_label,
         subject=study.subject.label,
-        no_line=words("groups", "no_line", few=FEW) if len(study.seeds) == 1 else "",
+        no_line=words("groups", "no_line", few=MIN_CLIENTS) if len(study.seeds) == 1 else "",
     )
 
 
@@ -181,12 +179,8 @@ def attacks(study: Study) -> Section | None:
     return Section("attacks", [table], (), [by_group] if paths else [])
 
 
-@lru_cache(maxsize=1)
 def attack_table(study: Study) -> Table | None:
-    """Return what each attack cost each method; None if nothing was run clean and attacked.
-
-    Terminal and page share it.
-    """
+    """Return the cost of each attack for each method; None without a clean run to compare with."""
     if study.attacked.empty:
         return None
     columns = [Column(key, title, 2, "points lost", signed=True) for key, title in LOSSES.items()]
@@ -244,9 +238,9 @@ def lowest_table(study: Study) -> Table:
     subject = study.subject
     every = pd.concat([method.clients.assign(method=method.label) for method in study.methods])
     wide = every.pivot(index=["seed", "client"], columns="method", values="accuracy").reset_index()
-    known = subject.clients[["seed", "client", "group", "n"]].astype({"n": int})
-    lowest = known.merge(wide, on=["seed", "client"], suffixes=("", " "))
-    lowest = lowest.sort_values([subject.label, "seed", "client"], kind="stable")[:LOWEST]
+    rows = subject.clients[["seed", "client", "group", "n"]].astype({"n": int})
+    lowest = rows.merge(wide, on=["seed", "client"], suffixes=("", " "))
+    lowest = lowest.sort_values([subject.label, "seed", "client"], kind="stable")[:LOWEST_CLIENTS]
     columns = [Column("client", "client")]
     columns += [Column("seed", "seed", 0)] if len(study.seeds) > 1 else []
     columns += [Column("group", "group")] if study.group_names else []
@@ -286,7 +280,7 @@ def curves(study: Study) -> Section | None:
     drawn = pd.concat([drawn[~once], *ends])
     total = f"{sent.head}, clients and rounds so far, up and down"
     rounds = [int(number) for number in sorted(drawn["round"].unique())]
-    ticks = alt.Axis(values=rounds[:: math.ceil(len(rounds) / TICKS)])
+    ticks = alt.Axis(values=rounds[:: math.ceil(len(rounds) / MAX_TICKS)])
     axes = {
         "round": charts.quantity(alt.X, "round", "round", nice=False).axis(ticks),
         "sent": charts.quantity(alt.X, "sent", total, nice=False, zero=True),
@@ -305,11 +299,11 @@ def curve_rows(study: Study, keys: Iterable[str]) -> pd.DataFrame:
     """Return the rounds that all seeds have: bytes sent so far, measures with their intervals."""
     rows: list[Row] = []
     for method in study.methods:
-        for number, own in method.rows.groupby("round"):
-            if len(own) == len(method.seeds):
-                rows.append({"method": method.label, "round": number, SENT: own[SENT].mean()})
+        for number, seeds in method.rows.groupby("round"):
+            if len(seeds) == len(method.seeds):
+                rows.append({"method": method.label, "round": number, SENT: seeds[SENT].mean()})
                 for key in keys:
-                    rows[-1] |= seed_cells(key, own.reindex(columns=[key])[key])
+                    rows[-1] |= seed_cells(key, seeds.reindex(columns=[key])[key])
     return pd.DataFrame(rows)
 
 

@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 # The parts of a summary that a line of history does not have.
 WHOLE_RUN = ("bytes", "bits", "budget", "inference", "loss", "participation", "seconds", "unseen")
-MANY = 100  # test rows: three clients hardly agree on so many by accident
-PARTS = ("seed", "client", "group", "n", "accuracy", "loss")
+MIN_SHARED_ROWS = 100  # test rows: three clients hardly agree on so many by accident
+CLIENT_COLUMNS = ("seed", "client", "group", "n", "accuracy", "loss")
 
 
 def frame(runs: Iterable[Run]) -> pd.DataFrame:
@@ -32,10 +32,10 @@ def _rows_of(run: Run) -> Iterator[Json]:
     for line in run.history:
         last = bool(run.summary) and line is run.history[-1]
         for view in ("", *line.get("views", {})):
-            part = _seen_through(line, view)
+            record = _with_view(line, view)
             if last:
-                whole = _seen_through(run.summary, view)
-                part |= {key: whole[key] for key in WHOLE_RUN if whole.get(key)}
+                whole = _with_view(run.summary, view)
+                record |= {key: whole[key] for key in WHOLE_RUN if whole.get(key)}
             yield {
                 "method": view_label(run.label, view),
                 "label": run.label,
@@ -44,21 +44,21 @@ def _rows_of(run: Run) -> Iterator[Json]:
                 "view": view,
                 "round": line["round"],
                 "last": last,
-                **with_derived(numbers_of(part)),
+                **with_derived(numbers_of(record)),
             }
 
 
-def _seen_through(record: Json, view: str) -> Json:
+def _with_view(record: Json, view: str) -> Json:
     """Return a line of history, or a summary, with the measures of one view in place of the own."""
-    part = {key: value for key, value in record.items() if key not in ("views", "validation")}
+    selected = {key: value for key, value in record.items() if key not in ("views", "validation")}
     validation = record.get("validation")
     if validation is not None:
-        part["validation"] = _seen_through(validation, view)
-    return part | record.get("views", {}).get(view, {}) if view else part
+        selected["validation"] = _with_view(validation, view)
+    return selected | record.get("views", {}).get(view, {}) if view else selected
 
 
 def with_derived(numbers: dict[str, float]) -> dict[str, float]:
-    """Return the numbers and those that follow from them: sums and overheads."""
+    """Return the numbers with derived ones: sums and overheads."""
     if "bytes/up_total" in numbers or "bytes/down_total" in numbers:
         ways = (numbers.get(f"bytes/{way}_total", 0.0) for way in ("up", "down"))
         numbers["bytes/total"] = sum(ways)
@@ -78,28 +78,46 @@ class Method:
     """A compared method, an algorithm as configured or another view of its models, over seeds.
 
     rows: its part of the frame. parts: the clients at the last evaluation, with the columns
-    `PARTS`; a client has a row for each group inside it.
+    `CLIENT_COLUMNS`; a client has a row for each group inside it.
     """
 
     label: str
     rows: pd.DataFrame
-    parts: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(PARTS)))
+    parts: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(CLIENT_COLUMNS)))
     alone: bool = False  # every client trains on its own: nothing is sent
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
     attacked: bool = False  # some clients are malicious
-    # Of every client, over training alone, if that was run too.
-    gains: "pd.Series[float]" = field(default_factory=lambda: pd.Series(dtype=float))
+    baseline: "Method | None" = None  # training alone, if that was run on the same data
 
     @cached_property
     def final(self) -> pd.DataFrame:
-        """The last evaluated round of each seed."""
-        last = self.rows.sort_values("round", kind="stable").groupby("seed").tail(1)
-        return last.set_index("seed").sort_index()
+        """The last evaluated round of each seed, with the gains over training alone."""
+        rows = self.rows.sort_values("round", kind="stable").groupby("seed").tail(1)
+        last, alone = rows.set_index("seed").sort_index(), self.baseline
+        if alone is None or self.gains.empty:
+            return last
+        gains: dict[str, pd.Series[float]] = {
+            "gain/mean": self.gains.groupby(level=0).mean(),
+            "gain/worse_off": 100 * (self.gains < 0).groupby(level=0).mean(),
+        }
+        for name in {*names_in(last, "groups", "accuracy")} & {*alone.groups}:
+            key = f"groups/{name}/accuracy"
+            gains[f"groups/{name}/gain"] = last[key] - alone.final[key]
+        return last.assign(**gains)
+
+    @cached_property
+    def gains(self) -> "pd.Series[float]":
+        """The gain of every client over training alone, by seed; empty if that was not run."""
+        if self.baseline is None:
+            return pd.Series(dtype=float)
+        keys, suffixes = ["seed", "client"], ("", "_alone")
+        both = self.clients.merge(self.baseline.clients, on=keys, suffixes=suffixes)
+        return (both["accuracy"] - both["accuracy_alone"]).set_axis(both["seed"])
 
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per seed and client, with the columns `PARTS`: its parts are combined."""
+        """One row per seed and client: the parts of a client are combined."""
         right = self.parts["n"] * self.parts["accuracy"]
         by_client = self.parts.assign(right=right).groupby(["seed", "client"], sort=False)
         groups = by_client["group"].agg(lambda names: ", ".join(filter(None, names)))
@@ -135,11 +153,11 @@ class Method:
 
     def minus(self, other: "Method", key: str) -> Interval | None:
         """Return the difference to another method, over the seeds of both, paired."""
-        own, others = self.by_seed(key), other.by_seed(key)
-        if not own or not others:
+        first, second = self.by_seed(key), other.by_seed(key)
+        if not first or not second:
             return None
-        unpaired = Interval(float(np.mean([*own.values()]) - np.mean([*others.values()])))
-        return paired(own, others) or unpaired
+        unpaired = Interval(float(np.mean([*first.values()]) - np.mean([*second.values()])))
+        return paired(first, second) or unpaired
 
     @property
     def groups(self) -> list[str]:
@@ -149,8 +167,8 @@ class Method:
     def lowest_groups(self, seed: int) -> list[str]:
         """Return the tenth of the groups with the lowest accuracy: group/worst10 averages these."""
         values = {name: self.final[f"groups/{name}/accuracy"].loc[seed] for name in self.groups}
-        known = pd.Series(values, dtype=float).dropna().sort_values(kind="stable")
-        return list(known.index[: tenth(len(known))])
+        finite = pd.Series(values, dtype=float).dropna().sort_values(kind="stable")
+        return list(finite.index[: tenth(len(finite))])
 
     def _members(self, key: str) -> Numbers:
         """Return the accuracies that a measure of one run is the mean of; none: it is no mean."""
@@ -191,7 +209,7 @@ class Method:
         return value <= float(np.quantile(self._draws[variance], LEVEL))
 
     def apart_by_chance(self, level: str) -> float:
-        """Return how far the best and the worst are apart at most, by chance alone."""
+        """Return the largest distance of best and worst that chance alone explains."""
         if f"{level}/worst10" not in self._draws:
             return 0.0
         distances = self._draws[f"{level}/best10"] - self._draws[f"{level}/worst10"]
@@ -199,22 +217,22 @@ class Method:
 
 
 def _tests(rows: pd.DataFrame) -> Positions:
-    """Return the same number for clients that share model and test rows.
+    """Return a number per row, equal for clients that share model and test rows.
 
     Their losses are equal; without losses, a whole group has one accuracy.
     """
-    own = pd.Series(np.arange(len(rows)), rows.index)
+    positions = pd.Series(np.arange(len(rows)), rows.index)
     if "loss" not in rows:
-        return own.to_numpy()
+        return positions.to_numpy()
     of_group = rows.groupby("group")["accuracy"]
-    one = (of_group.transform("nunique") == 1) & (of_group.transform("size") > 2)
-    loss = rows["loss"].mask(rows["loss"].isna() & one & (rows["n"] >= MANY), 1.0)
+    equal = (of_group.transform("nunique") == 1) & (of_group.transform("size") > 2)
+    loss = rows["loss"].mask(rows["loss"].isna() & equal & (rows["n"] >= MIN_SHARED_ROWS), 1.0)
     same = [rows["group"], rows["n"], rows["accuracy"], loss]
-    return own.groupby(same).transform("min").where(loss > 0, own).to_numpy(np.int64)
+    return positions.groupby(same).transform("min").where(loss > 0, positions).to_numpy(np.int64)
 
 
 def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:
-    """Return the names of groups in paths such as groups/NAME/accuracy that have any value."""
+    """Return the groups for which paths such as groups/NAME/accuracy have a value."""
     return [
         path.removeprefix(f"{first}/").removesuffix(f"/{last}")
         for path in rows.columns
@@ -330,23 +348,3 @@ class Study:
         if len(self.seeds) > 1:
             return f"95 % intervals over {len(self.seeds)} seeds"
         return "95 % intervals over clients (one run)"
-
-
-def with_gains(method: Method, alone: Method | None) -> Method:
-    """Return a method with its gains over training alone, for the seeds that both ran with."""
-    if alone is None or method is alone:
-        return method
-    both = method.clients.merge(alone.clients, on=["seed", "client"], suffixes=("", "_alone"))
-    if both.empty:
-        return method
-    gains, seeds = both["accuracy"] - both["accuracy_alone"], both["seed"]
-    added = {
-        "gain/mean": gains.groupby(seeds).mean(),
-        "gain/worse_off": 100 * (gains < 0).groupby(seeds).mean(),
-    }
-    for name in {*method.groups} & {*alone.groups}:
-        key = f"groups/{name}/accuracy"
-        added[f"groups/{name}/gain"] = method.final[key] - alone.final[key]
-    last = method.rows["round"] == method.rows.groupby("seed")["round"].transform("max")
-    columns = {key: method.rows["seed"].map(values).where(last) for key, values in added.items()}
-    return replace(method, rows=method.rows.assign(**columns), gains=gains)

@@ -30,7 +30,7 @@ from e2fl.text import aligned, neutral
 Column = Measure  # a column of text, too, has a key, a title and a head
 PlusMinus = Literal["std", "ci", "none"]
 METHOD = Column("method", "method")
-BESIDE = ("", "_low", "_high", "/std", "/ci", "_chance")
+CELL_SUFFIXES = ("", "_low", "_high", "/std", "/ci", "_chance")
 DASH = "–"
 UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 TEX: dict[str, str | int | None] = {
@@ -78,8 +78,8 @@ def interval_cells(key: str, interval: Interval | None) -> dict[str, float | Non
 
 def seed_cells(key: str, values: "pd.Series[float]") -> dict[str, float | None]:
     """Return the cells of the mean of values from different seeds, with its interval."""
-    known = values.dropna().to_list()
-    return interval_cells(key, over_seeds(known)) if known else {key: None}
+    finite = values.dropna().to_list()
+    return interval_cells(key, over_seeds(finite)) if finite else {key: None}
 
 
 class Table:
@@ -101,12 +101,12 @@ class Table:
         self.key, self.title, self.columns = key, title, tuple(columns)
         self.note, self.bold = note, frozenset(bold)
         cells = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows), dtype=object)
-        own = {column.key for column in columns}
-        keys = [f"{column.key}{suffix}" for column in columns for suffix in BESIDE]
-        cells = cells.reindex(columns=[key for key in keys if key in own or key in cells])
+        required = {column.key for column in columns}
+        keys = [f"{column.key}{suffix}" for column in columns for suffix in CELL_SUFFIXES]
+        cells = cells.reindex(columns=[key for key in keys if key in required or key in cells])
         exact = cells.reset_index(drop=True).astype(object)
         exact = exact.where(exact.map(_known).astype(bool), None)
-        self.frame = exact[[key for key in exact if key in own or exact[key].notna().any()]]
+        self.frame = exact[[key for key in exact if key in required or exact[key].notna().any()]]
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -180,13 +180,13 @@ class Table:
         return written(self.value(row, column.key), column)
 
     def spread(self, row: int, column: Column) -> str:
-        """Return what follows a cell: ± and a spread; empty if there is none."""
+        """Return the spread to write after a cell, with ±; empty if there is none."""
         values = (self.value(row, f"{column.key}/{kind}") for kind in ("std", "ci"))
         plain = replace(column, signed=False)
         return "".join(f" ± {written(value, plain)}" for value in values if value is not None)
 
     def by_chance(self, row: int, column: Column) -> str:
-        """Return what chance alone gives in place of a cell, as written; empty if not known."""
+        """Return the spread that chance alone gives, as written; empty if not known."""
         chance = self.value(row, f"{column.key}_chance")
         return "" if chance is None else f"chance {written(chance, _coarser(column))}"
 
@@ -233,10 +233,10 @@ def written(value: float | str | None, column: Column) -> str:
 
 def byte_unit(sizes: Iterable[float | None]) -> tuple[str, float, int]:
     """Return the unit for these numbers of bytes, the bytes in it, and decimals that show them."""
-    known = [size for size in sizes if size]
-    top = max(known, default=0.0)
+    positive = [size for size in sizes if size]
+    top = max(positive, default=0.0)
     name, size = next((unit for unit in UNITS if top >= unit[1]), UNITS[-1])
-    return name, size, 0 if size == 1.0 else 2 if min(known, default=size) >= 0.01 * size else 4
+    return name, size, 0 if size == 1.0 else 2 if min(positive, default=size) >= 0.01 * size else 4
 
 
 def tex(text: str) -> str:
@@ -253,11 +253,7 @@ def _capital(text: str) -> str:
 
 
 def summary_table(
-    study: Study,
-    columns: Sequence[str] = (),
-    plus_minus: PlusMinus = "std",
-    *,
-    views: bool = True,
+    study: Study, columns: Sequence[str] = (), plus_minus: PlusMinus = "std", *, views: bool = True
 ) -> Table:
     """Return the table of a comparison, for a terminal and for a paper; ± is always explained.
 
@@ -280,7 +276,7 @@ def summary_table(
 def known_measures(
     methods: Sequence[Method], table: str, own: Iterable[Measure] = ()
 ) -> list[Measure]:
-    """Return those measures of a table of `COLUMNS`, and of the user's own, that a method has."""
+    """Return the measures of a table of `COLUMNS`, and own ones, that any method has."""
     measures = [*(MEASURES[path] for path in COLUMNS[table]), *own]
     return [m for m in measures if any(method.by_seed(m.key) for method in methods)]
 
@@ -363,5 +359,5 @@ def best_cells(methods: Sequence[Method], measures: Sequence[Measure]) -> set[tu
 
 def all_by_chance(methods: Iterable[Method], key: str) -> bool:
     """Return whether chance alone explains this spread for every method that has it."""
-    known = [method for method in methods if key in method.chance and method.by_seed(key)]
-    return bool(known) and all(method.by_chance(key) for method in known)
+    measured = [method for method in methods if key in method.chance and method.by_seed(key)]
+    return bool(measured) and all(method.by_chance(key) for method in measured)

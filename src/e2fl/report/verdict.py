@@ -7,16 +7,15 @@ difference. verdict.j2 holds the sentences.
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from e2fl.metrics import Interval
-from e2fl.metrics.intervals import FEW
+from e2fl.metrics.intervals import MIN_CLIENTS
 from e2fl.metrics.measures import LEVELS
 from e2fl.report.study import Method, Study
 from e2fl.report.table import all_by_chance, environment
 
-SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
+MIN_DIFFERENCE = 0.05  # percentage points: what rounds to 0.0 is not called a difference
 
 
 class KeyFigure(NamedTuple):
@@ -34,9 +33,8 @@ class Verdict(NamedTuple):
     figures: list[KeyFigure]
 
 
-@lru_cache(maxsize=1)
 def verdict(study: Study) -> Verdict:
-    """Return the verdict on a study; terminal, page, files and Python share it."""
+    """Return the verdict on a study."""
     subject, second = study.pair or (study.subject, None)
     other = study.alone if study.alone is not subject else None
     worst, mean = (
@@ -58,7 +56,7 @@ def verdict(study: Study) -> Verdict:
         together=sum(not method.alone for method in study.honest),
         worse=subject.mean("gain/worse_off"),
         alone_better=0.0 if above is None or len(study.honest) < 3 else -above.value,
-        small=SMALL,
+        small=MIN_DIFFERENCE,
         way=lambda value: "better" if value > 0 else "worse",
         **{word.__name__: word for word in (points, span, explained, worst_name)},
     )
@@ -96,7 +94,7 @@ def _figures(study: Study) -> Iterator[KeyFigure]:
 
 
 def _judged(study: Study) -> str:
-    """Return whether the worst group is more than chance, and whether it has enough clients."""
+    """Return sentences about chance and the number of clients in the worst group."""
     subject, worst = study.subject, study.worst
     if worst not in subject.chance:
         return ""
@@ -105,8 +103,9 @@ def _judged(study: Study) -> str:
     alike = points(subject.chance[study.best] - subject.chance[worst])
     said = f" More than chance: clients that are served alike differ by about {alike}."
     lowest = {name for seed in subject.seeds for name in subject.lowest_groups(seed)}
-    fewest = min((subject.mean(f"groups/{name}/clients") or FEW for name in lowest), default=FEW)
-    if fewest >= FEW:
+    counts = (subject.mean(f"groups/{name}/clients") or MIN_CLIENTS for name in lowest)
+    fewest = min(counts, default=MIN_CLIENTS)
+    if fewest >= MIN_CLIENTS:
         return said
     return (
         f"{said} Too few clients ({fewest:.0f}) to judge whether this is the group or the client."
@@ -153,7 +152,7 @@ def explained(method: Method, key: str) -> str:
 def worst_name(method: Method) -> str:
     """Return the group that is worst most often, in brackets; empty if none is more than once."""
     lowest = [method.lowest_groups(seed) for seed in method.seeds]
-    apart = (method.mean("group/gap") or 0.0) >= SMALL
+    apart = (method.mean("group/gap") or 0.0) >= MIN_DIFFERENCE
     if not apart or any(len(names) != 1 for names in lowest):
         return ""
     name, times = Counter(names[0] for names in lowest).most_common(1)[0]

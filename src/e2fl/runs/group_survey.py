@@ -17,7 +17,7 @@ from e2fl.config.sections import section_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering
-from e2fl.grouping.rank_clustering import Comparison, first_rankings
+from e2fl.grouping.rank_clustering import ClusteringInput, first_rankings
 from e2fl.grouping.separation import silhouette
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.rounds import Server
@@ -143,7 +143,7 @@ def survey(
     server = Server(algorithm, model, data.population, rounds=1, seed=seed, evaluate_every=1)
     ballots = first_rankings(federation.train(server.ask()).answers)  # type: ignore[arg-type]
     tell(f"comparing {len(ballots)} ballots")
-    compared = Comparison(clustering.table(ballots, seed), seed)
+    compared = ClusteringInput(clustering.table(ballots, seed), seed)
     declared = [data.population.declared[client] for client in compared.table.clients]
     rows = []
     for groups in range(first, last + 1):
@@ -152,7 +152,7 @@ def survey(
         rows.append(
             Row(
                 groups,
-                silhouette=silhouette(compared.distances, kept.assigned[compared.places]),
+                silhouette=silhouette(compared.distances, kept.assigned[compared.sampled]),
                 smallest=min(kept.assigned.tolist().count(group) for group in range(groups)),
                 matched=None if None in declared else metrics.matched(kept.assigned, declared),
                 **compared.quality(kept, groups),

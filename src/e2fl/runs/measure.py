@@ -19,9 +19,10 @@ from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.metrics.measures import spread_of
 from e2fl.rankings.order import Ranking
 from e2fl.rankings.votes import influence
-from e2fl.rounds import HELD, Round, Traffic, UnseenScores
+from e2fl.rounds import Round, Traffic, UnseenScores
 from e2fl.runs.records import FAILED, RISEN, Json, found_name, known
 
+MAX_INFLUENCE_BALLOTS = 64  # of a round: with more, the influence of one voter is not computed
 FAR = 10  # times the loss of guessing
 Groups = Mapping[ClientId, GroupId]
 Scores = Mapping[ClientId, Score]
@@ -274,13 +275,13 @@ def influence_of(election: Election, data: FederatedData) -> Json | None:
     """Return the share of kept edges that a single voter could exchange, in percent.
 
     `groups`: one client in the vote of its group; `global`: one group in the vote of all groups.
-    None for rules other than Borda, and for rounds with very many ballots.
+    None for rules other than Borda, and with more than `MAX_INFLUENCE_BALLOTS`.
     """
     ballots: dict[GroupId, list[Ranking]] = {}
     if election.rules["vote"]["name"] == "borda":
-        for _, group, ranking in islice(election.ballots(), HELD + 1):
+        for _, group, ranking in islice(election.ballots(), MAX_INFLUENCE_BALLOTS + 1):
             ballots.setdefault(group, []).append(ranking)
-    if not 0 < sum(map(len, ballots.values())) <= HELD:
+    if not 0 < sum(map(len, ballots.values())) <= MAX_INFLUENCE_BALLOTS:
         return None
     keep, incumbents = election.rules["keep"], election.rules["incumbents"]
     named = data.group_name if data.population.declared_groups else found_name

@@ -180,7 +180,7 @@ class _Runner:
         population = self.federation.population
         # Mistakes in the configuration raise an error here, before anything is written.
         self.server = experiment.build_server(self.algorithm, model, population)
-        self.server.witness = self._witness
+        self.server.on_election = self._witness
         self.first, self.last = self.server.done.number, self.server.last  # first: nothing done
         # Why results on such data need care; empty if nothing is wrong.
         self.warnings = list(self.algorithm.describe(self.server.state).warnings)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from e2fl import codec
 from e2fl.algorithms import ClientModel, types_of
-from e2fl.algorithms.validate import Border
+from e2fl.algorithms.validate import OutputChecks
 from e2fl.data.encoding import Encoded, Encoding
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.errors import ConfigError, DataError, RunError, reason_of
@@ -264,7 +264,7 @@ class TrainedRun:
             train = Unlabelled(train.x, train.y, train.group, train.scale, train.shift)
         client = Client(UNSEEN, train, train if test is None else test, group)
         models = algorithm.for_unseen(last.state, client, learner)
-        models = Border(algorithm, self.model.spec).models(models, "for_unseen")
+        models = OutputChecks(algorithm, self.model.spec).models(models, "for_unseen")
         own: ClientModel = next(iter(models.views.values()))
         tested = test is not None and len(test)
         score = score_alone(models, client, learner).own if tested else None

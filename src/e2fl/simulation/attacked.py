@@ -10,9 +10,9 @@ from e2fl.data.federated import Client, ClientId
 from e2fl.evaluation import Score
 from e2fl.grouping import OneGroup
 from e2fl.learning import Learner
-from e2fl.rankings.messages import AnyInvitation, Invitation
+from e2fl.rankings.messages import ExactInvitation, Invitation
 from e2fl.rankings.order import mask_layers
-from e2fl.rounds import Replies, Request
+from e2fl.rounds import Replies, RoundRequest
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.wire import Message
 
@@ -28,7 +28,7 @@ class AttackedFederation(SimulatedFederation):
         self.forged: Mapping[ClientId, Any] = {}
         self.malicious: dict[ClientId, Score] = {}  # their scores at the last evaluation
 
-    def train(self, request: Request) -> Replies:
+    def train(self, request: RoundRequest) -> Replies:
         """Let the malicious clients agree on what they reply; then let every client train.
 
         They are honest while groups are being found, so as not to be recognised.
@@ -38,14 +38,14 @@ class AttackedFederation(SimulatedFederation):
         return super().train(request)
 
     def evaluate(
-        self, round_number: int, inbox: Mapping[ClientId, Message], then: Request | None = None
+        self, round_number: int, inbox: Mapping[ClientId, Message], then: RoundRequest | None = None
     ) -> Mapping[ClientId, Score]:
         """Let all clients evaluate, and return the scores of the honest ones."""
         scores = dict(super().evaluate(round_number, inbox, then))
         self.malicious = {client: scores.pop(client) for client in self.attackers & scores.keys()}
         return scores
 
-    def _forged(self, asked: Sequence[ClientId], request: Request) -> Mapping[ClientId, Any]:
+    def _forged(self, asked: Sequence[ClientId], request: RoundRequest) -> Mapping[ClientId, Any]:
         delivered, _ = self._deliver({client: request.inbox[client] for client in asked})
 
         def honest(client_id: ClientId) -> Any:
@@ -68,15 +68,15 @@ class AttackedFederation(SimulatedFederation):
             )
         )
 
-    def _invitation(self, message: Message) -> Invitation | None:
-        if isinstance(message, AnyInvitation) and isinstance(self.algorithm, E2FL):
-            sent = self.algorithm.opened(message, self.learner)
+    def _invitation(self, message: Message) -> ExactInvitation | None:
+        if isinstance(message, Invitation) and isinstance(self.algorithm, E2FL):
+            sent = self.algorithm.decoded(message, self.learner)
             rankings, keep = sent.rankings.values(), self.learner.model.keep
             masks = [mask_layers(own, keep) for own in rankings] or sent.models.values()
-            return Invitation(sent.ranking, tuple(masks))
+            return ExactInvitation(sent.ranking, tuple(masks))
         return None
 
-    def _share(self, asked: Sequence[ClientId], request: Request) -> float:
+    def _share(self, asked: Sequence[ClientId], request: RoundRequest) -> float:
         """Return the share of the global vote of these clients: with groups, each has one vote."""
         groups = self.population.declared_groups
         if isinstance(getattr(self.algorithm, "grouping", None), OneGroup):

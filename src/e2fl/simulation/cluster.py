@@ -30,7 +30,7 @@ from e2fl.kernels import ENGINE_VERSION
 from e2fl.learning import Learner
 from e2fl.learning.compiled_engine import engine_for
 from e2fl.models import ModelSpec
-from e2fl.rounds import HELD
+from e2fl.rounds import MAX_DECODED
 from e2fl.simulation.client_memory import Memories, checked_memory
 from e2fl.simulation.simulator import SimulatedFederation, Trained
 from e2fl.version import __version__, environment
@@ -328,7 +328,7 @@ class RayFederation(SimulatedFederation):
         clients = sorted(delivered)
         # Large parts, since clients with the same model and test set are evaluated once in each.
         size = max(1, math.ceil(len(clients) / self.actors.count))
-        size = min(size, HELD) if self.memories.rounds else size
+        size = min(size, MAX_DECODED) if self.memories.rounds else size
         parts = [clients[start : start + size] for start in range(0, len(clients), size)]
 
         def call(actor: Actor, part: int) -> Ref:
@@ -343,7 +343,7 @@ class RayFederation(SimulatedFederation):
         for _, done in self.actors.each(range(len(parts)), call, at_once=1):
             scores |= done
         views = {client: list(score.views) for client, score in scores.items()}
-        self.border.same_views(views)
+        self.checks.same_views(views)
         return scores
 
 

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from e2fl.algorithms import AnyAlgorithm, types_of
-from e2fl.algorithms.validate import Border
+from e2fl.algorithms.validate import OutputChecks
 from e2fl.data.federated import Client, ClientId, FederatedData, Lazy, Memory, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
 from e2fl.learning import Learner, one_thread
 from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
-from e2fl.rounds import HELD, Replies, Request, Traffic, UnseenScores, count_work
+from e2fl.rounds import MAX_DECODED, Replies, RoundRequest, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import Scoreboard, Trial, run_job, score_alone
 from e2fl.wire import Message
@@ -63,7 +63,7 @@ class SimulatedFederation:
         self.data = data
         self.algorithm = algorithm
         self.types = types_of(algorithm)
-        self.border = Border(algorithm, learner.model.spec)
+        self.checks = OutputChecks(algorithm, learner.model.spec)
         self.learner = learner
         self.threads = threads or os.cpu_count() or 1
         self.memories = memories or Memories()
@@ -73,7 +73,7 @@ class SimulatedFederation:
         self.population: Population = data.sized_population()
         self.traffic = Traffic()
 
-    def train(self, request: Request) -> Replies:
+    def train(self, request: RoundRequest) -> Replies:
         """Let every client in the inbox train.
 
         A client that fails is a fault and does not stop the others.
@@ -144,7 +144,7 @@ class SimulatedFederation:
         """Let one client train. spec: of the layers in its reply."""
         learner = self._learner(client.id, round_number)
         reply = self._reply(message, client, learner)
-        answer = Border(self.algorithm, spec).message(reply, self.types.up, "train")
+        answer = OutputChecks(self.algorithm, spec).message(reply, self.types.up, "train")
         raw = answer.to_bytes(spec)
         return Trained(raw, learner.meter, len(client.train), client.memory, answer)
 
@@ -154,7 +154,7 @@ class SimulatedFederation:
         return reply
 
     def evaluate(
-        self, round_number: int, inbox: Mapping[ClientId, Message], then: Request | None = None
+        self, round_number: int, inbox: Mapping[ClientId, Message], then: RoundRequest | None = None
     ) -> Mapping[ClientId, Score]:
         """Let every client in the inbox evaluate what it is sent; equal work is done once."""
         delivered, lengths = self._deliver(inbox)
@@ -170,17 +170,17 @@ class SimulatedFederation:
             client = self._client(client_id, round_number + 1)
             learner = self._learner(client_id, round_number)
             models = self.algorithm.model_for(delivered[client_id], client, learner)
-            models = self.border.models(models, "model_for")
+            models = self.checks.models(models, "model_for")
             passes = learner.meter.grouping_passes
             return Trial(models, client.test, client.group, passes, client.validation)
 
         clients, board = sorted(delivered), Scoreboard()
         scores: dict[ClientId, Score] = {}
         names: dict[ClientId, list[str]] = {}
-        for start in range(0, len(clients), HELD):  # the models of all clients may not fit
-            trials = dict(self._each("look", look, clients[start : start + HELD]))
+        for start in range(0, len(clients), MAX_DECODED):  # the models of all clients may not fit
+            trials = dict(self._each("look", look, clients[start : start + MAX_DECODED]))
             names |= {client: list(trial.models.views) for client, trial in trials.items()}
-            self.border.same_views(names)
+            self.checks.same_views(names)
             for trial in trials.values():
                 board.plan(trial)
             work = partial(run_job, learner=self.learner)
@@ -198,7 +198,7 @@ class SimulatedFederation:
             client = replace(clients[client_id], memory={})
             try:
                 models = self.algorithm.for_unseen(state, client, learner)
-                models = self.border.models(models, "for_unseen")
+                models = self.checks.models(models, "for_unseen")
                 return score_alone(models, client, learner)
             except Exception as error:  # one client's data must not lose a finished run
                 return error

@@ -26,7 +26,7 @@ from e2fl.models import Model, ModelSpec
 from e2fl.networks import mlp
 from e2fl.participation import Participation
 from e2fl.randomness import stream
-from e2fl.rounds import Request, Round, Server, run
+from e2fl.rounds import Round, RoundRequest, Server, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.simulation.client_memory import Memories
@@ -35,7 +35,7 @@ from e2fl.testing.toy import Toy
 from e2fl.torch_streams import torch_seeded
 from e2fl.wire import Message
 
-ABSURD = {
+OUT_OF_RANGE = {
     float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan),
     int: (2**31 - 1, -(2**31), -1, 0),
 }
@@ -61,7 +61,7 @@ class Problem:
     participation: Participation | None = None  # default: the policy that the algorithm names
 
     @cached_property
-    def moments(self) -> list["Moment"]:
+    def recorded_rounds(self) -> list["RecordedRound"]:
         """The first two rounds, step by step; they are trained once."""
         algorithm, federation = self.algorithm, self.federation()
         population = federation.population
@@ -70,19 +70,19 @@ class Problem:
         for _ in range(2):
             state, request = server.state, server.ask()
             replies = federation.train(request)
-            served = server.border.messages(
+            served = server.checks.messages(
                 algorithm.serve(state, population.ids), population.ids, server.types.served, "serve"
             )
             answers = dict(replies.answers)
             checked = {
                 client: algorithm.check(state, client, answer) for client, answer in answers.items()
             }
-            rounds.append(Moment(state, request, answers, checked, served))
+            rounds.append(RecordedRound(state, request, answers, checked, served))
             server.take(replies)
         return rounds
 
     @cached_property
-    def through(self) -> list[Round]:
+    def uninterrupted(self) -> list[Round]:
         """A run of four rounds that is never interrupted; it is trained once."""
         return list(self.run(self.federation(), 4))
 
@@ -114,11 +114,11 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Moment:
+class RecordedRound:
     """One round before aggregation, with everything that was sent."""
 
     state: Any
-    request: Request
+    request: RoundRequest
     replies: Mapping[int, Message]  # as they arrived
     checked: Mapping[int, Message]  # the same, as `check` returned them
     served: Mapping[int, Message]
@@ -127,13 +127,13 @@ class Moment:
 def messages_survive_the_wire(problem: Problem) -> None:
     """Every message survives encoding and decoding."""
     spec = problem.model().spec
-    for moment in problem.moments:
+    for recorded in problem.recorded_rounds:
         for name, messages, model in (
-            ("broadcast", moment.request.inbox, spec),
-            ("train", moment.replies, spec.only(moment.request.ask.layers)),
-            ("serve", moment.served, spec),
+            ("broadcast", recorded.request.inbox, spec),
+            ("train", recorded.replies, spec.only(recorded.request.ask.layers)),
+            ("serve", recorded.served, spec),
         ):
-            assert messages, f"{name} returns no message in round {moment.request.round_number}"
+            assert messages, f"{name} returns no message in round {recorded.request.round_number}"
             for message in messages.values():
                 survives(message, model, name)
 
@@ -141,42 +141,42 @@ def messages_survive_the_wire(problem: Problem) -> None:
 def equal_seeds_give_equal_runs(problem: Problem) -> None:
     """The same seed gives the same bits with 2 and 3 threads; a resumed run has 1."""
     again = list(problem.run(problem.federation(threads=3), 4))
-    assert same(problem.through, again), "3 threads give another run than 2"
+    assert same(problem.uninterrupted, again), "3 threads give another run than 2"
 
 
 def the_order_of_replies_does_not_matter(problem: Problem) -> None:
     """Replies in another order give the same state, up to the rounding of sums."""
-    for moment in problem.moments:
-        backwards = dict(sorted(moment.checked.items(), reverse=True))
+    for recorded in problem.recorded_rounds:
+        backwards = dict(sorted(recorded.checked.items(), reverse=True))
         assert same(
-            problem.algorithm.aggregate(moment.state, moment.checked),
-            problem.algorithm.aggregate(moment.state, backwards),
+            problem.algorithm.aggregate(recorded.state, recorded.checked),
+            problem.algorithm.aggregate(recorded.state, backwards),
             tolerance=1e-5,
         ), "aggregate depends on the order of replies"
 
 
 def aggregate_changes_none_of_its_arguments(problem: Problem) -> None:
     """Aggregation leaves the state and the replies unchanged."""
-    for moment in problem.moments:
-        before = copy.deepcopy((moment.state, moment.checked))
-        problem.algorithm.aggregate(moment.state, moment.checked)
-        assert same(before, (moment.state, moment.checked)), "aggregate changed its arguments"
+    for recorded in problem.recorded_rounds:
+        before = copy.deepcopy((recorded.state, recorded.checked))
+        problem.algorithm.aggregate(recorded.state, recorded.checked)
+        assert same(before, (recorded.state, recorded.checked)), "aggregate changed its arguments"
 
 
 def absurd_numbers_do_no_harm(problem: Problem) -> None:
     """Whatever number one client sends, it is rejected, or the messages that follow stay valid."""
     algorithm, population, spec = problem.algorithm, problem.data.population, problem.model().spec
-    for moment in problem.moments:
-        client = min(moment.replies)
-        honest: Any = moment.replies[client]
+    for recorded in problem.recorded_rounds:
+        client = min(recorded.replies)
+        honest: Any = recorded.replies[client]
         for name in (part.name for part in dataclasses.fields(honest)):
-            for number in ABSURD.get(type(getattr(honest, name)), ()):
+            for number in OUT_OF_RANGE.get(type(getattr(honest, name)), ()):
                 forged = dataclasses.replace(honest, **{name: number})
                 try:
-                    checked = algorithm.check(moment.state, client, forged)
+                    checked = algorithm.check(recorded.state, client, forged)
                 except WireError:
                     continue
-                state = algorithm.aggregate(moment.state, {**moment.checked, client: checked})
+                state = algorithm.aggregate(recorded.state, {**recorded.checked, client: checked})
                 for send in (algorithm.broadcast, algorithm.serve):
                     messages = send(state, population.ids).values()
                     for message in {id(message): message for message in messages}.values():
@@ -198,18 +198,18 @@ def a_toy_task_is_learnt(problem: Problem) -> None:
     """After some rounds, accuracy is far above chance."""
     *_, last = problem.run(problem.federation(), problem.rounds)
     assert last.scores is not None
-    own = [total(next(iter(score.views.values())).values()) for score in last.scores.values()]
-    reached = float(np.mean([tally.accuracy for tally in own]))
+    tallies = [total(next(iter(score.views.values())).values()) for score in last.scores.values()]
+    reached = float(np.mean([tally.accuracy for tally in tallies]))
     words = f"accuracy is only {reached:.1f} % after {problem.rounds} rounds"
     assert reached >= problem.accuracy, words
 
 
 def resumed_equals_uninterrupted(problem: Problem) -> None:
     """A run that is killed and resumed from its checkpoint ends like one that was never killed."""
-    through, kind = problem.through, types_of(problem.algorithm).state
-    with tempfile.TemporaryDirectory() as place:
+    through, kind = problem.uninterrupted, types_of(problem.algorithm).state
+    with tempfile.TemporaryDirectory() as directory:
         for stop in {0, len(through) - 2}:
-            folder = Path(place) / f"stop-{stop}"
+            folder = Path(directory) / f"stop-{stop}"
             federation = problem.federation(memories=folder / "clients")
             # One more round runs than is saved: it must be dropped.
             for done, _ in zip(problem.run(federation, 4), range(stop + 2), strict=False):
@@ -217,25 +217,25 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
                     ever = done.ever_answered
                     saved = Checkpoint(done.number, done.state, ever_answered=ever)
                     checkpoint.save(folder, saved)
-            found = checkpoint.latest(folder, kind)
-            assert found is not None
+            latest = checkpoint.latest(folder, kind)
+            assert latest is not None
             federation = problem.federation(threads=1, memories=folder / "clients")
-            federation.memories.rewind(found.round_number)
-            resume = Round(found.round_number, found.state, found.ever_answered)
+            federation.memories.rewind(latest.round_number)
+            resume = Round(latest.round_number, latest.state, latest.ever_answered)
             rest = list(problem.run(federation, 4, resume))
             assert same(through[stop + 1 :], rest), (
-                f"resumed after round {found.round_number}, a run ends differently"
+                f"resumed after round {latest.round_number}, a run ends differently"
             )
 
 
 def states_survive_a_checkpoint(problem: Problem) -> None:
     """A state survives being saved and loaded."""
-    with tempfile.TemporaryDirectory() as place:
-        for number, moment in enumerate(problem.moments, start=1):
-            checkpoint.save(Path(place), Checkpoint(number, moment.state))
-            saved = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
+    with tempfile.TemporaryDirectory() as directory:
+        for number, recorded in enumerate(problem.recorded_rounds, start=1):
+            checkpoint.save(Path(directory), Checkpoint(number, recorded.state))
+            saved = checkpoint.latest(Path(directory), types_of(problem.algorithm).state)
             assert saved is not None
-            assert same((number, moment.state), (saved.round_number, saved.state)), (
+            assert same((number, recorded.state), (saved.round_number, saved.state)), (
                 "a state does not survive its checkpoint"
             )
 
@@ -243,11 +243,11 @@ def states_survive_a_checkpoint(problem: Problem) -> None:
 def an_unseen_client_gets_a_model(problem: Problem) -> None:
     """A client that never took part gets a model."""
     stranger = dataclasses.replace(problem.data.client(0), id=10**6, memory={})
-    state = problem.through[-1].state
+    state = problem.uninterrupted[-1].state
     unseen = problem.federation().evaluate_unseen(state, {stranger.id: stranger})
     assert not unseen.faults, f"an unseen client gets no model: {unseen.faults[stranger.id]}"
-    own = next(iter(unseen.scores[stranger.id].views.values()))
-    assert total(own.values()).n == len(stranger.test)
+    tallies = next(iter(unseen.scores[stranger.id].views.values()))
+    assert total(tallies.values()).n == len(stranger.test)
 
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
