@@ -70,15 +70,14 @@ def board(entries: Sequence[Entry]) -> Table:
 
     columns = [one for one in COLUMNS if any(entry.figures.get(one[1]) for entry in entries)]
     rows = [
-        (
+        [
             entry.label,
             *(_cell(entry, path, digits, factor) for _, path, digits, factor in columns),
             ", ".join(f"{_name(key)} {_short(value)}" for key, value in entry.chosen.items()),
-        )
+        ]
         for entry in sorted(entries, key=mean, reverse=True)
     ]
-    titles = ("method", *(title for title, *_ in columns), "chosen")
-    return Table(titles, tuple(rows), empty=not rows)
+    return Table(["method", *(title for title, *_ in columns), "chosen"], rows=rows)
 
 
 def _cell(entry: Entry, path: str, digits: int, factor: float) -> str:

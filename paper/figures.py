@@ -10,7 +10,7 @@ import altair
 import pandas as pd
 
 from paper.ledger import HERE, Json
-from paper.tables import declared, labelled, seeds_text, select
+from paper.tables import labelled, seeds_text, select
 
 SAMPLES: dict[int, Json] = {233: {}, 60: {"data.samples_per_client": 60}}  # images, and overrides
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # Okabe and Ito's
@@ -120,8 +120,8 @@ def figure_ballots(frame: pd.DataFrame) -> Any | None:
     """Return the accuracy of the worst group against bits sent per edge, over all seeds."""
     points = []
     for setting, name in PLOTTED.items():
-        rows = labelled(name, frame, declared(name).get("overrides", {}))
-        for ((ballot, downlink, averaging), _), repeats in rows.items():
+        rows = labelled(name, frame)
+        for (ballot, downlink, averaging), repeats in rows.items():
             up, worst = (repeats.mean(path) for path in ("bits/up_per_edge", "group/worst10"))
             kinds = [kind for start, kind in KINDS.items() if ballot.startswith(start)]
             if up and worst:
