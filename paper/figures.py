@@ -109,11 +109,10 @@ def figure_inference(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | N
 
 def _matched(line: Json) -> list[tuple[bool, Json]]:
     """Return an evaluation, of all clients, and rounds of training before it."""
-    inference = line.get("inference")
-    if not inference:
-        return []
+    inference = line.get("inference", {"matched": None})
     parts = [(False, part) for part in inference.get("rounds", ())]
-    return [(True, {"round": line["round"], "matched": inference["matched"]}), *parts]
+    parts = [(True, {"round": line["round"], "matched": inference["matched"]}), *parts]
+    return [(everyone, part) for everyone, part in parts if part["matched"] is not None]
 
 
 def figure_ballots(frame: pd.DataFrame) -> Any | None:
