@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, program: str, command: str) -> int:
 
 
 def _run(options: argparse.Namespace, command: str) -> int:
-    from e2fl_audit.api import examine
+    from e2fl_audit.api import Audit
     from e2fl_audit.page import rate_frame
     from e2fl_audit.reader import read_table
     from e2fl_audit.settings import Settings
@@ -75,8 +75,7 @@ def _run(options: argparse.Namespace, command: str) -> int:
     given["reference"] = tuple(options.reference)
     known = {field.name for field in fields(Settings)}
     settings = Settings(**{name: value for name, value in given.items() if name in known})
-    audit = examine(read_table(source, settings), settings)
-    audit.command = command
+    audit = Audit(read_table(source, settings), settings, command)
     for target in targets:
         audit.save(target, as_json=target is options.json)
     print("\n".join(audit.sentences))

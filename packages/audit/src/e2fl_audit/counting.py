@@ -229,54 +229,44 @@ def _columns(table: Table) -> csr_array:
     return csr_array(hstack([columns, *of_label]))
 
 
-@dataclass(frozen=True)
-class HiddenGroups:
-    """The positions of the groups of one grouping that are not shown, because they are small.
+def hide_small(table: Table, below: int) -> Table:
+    """Return the table whose groupings say which groups are hidden.
 
-    A hidden group is the total less all others, so a group is never hidden alone.
+    Cells add up to the groups of each attribute, so a hidden group could be computed from them: the
+    crossed grouping is then left out.
     """
-
-    rows: frozenset[int] = frozenset()  # for rates over all rows of a group
-    parts: frozenset[int] = frozenset()  # for rates over some, such as those with a positive label
-
-
-def hidden_groups(table: Table, below: int) -> list[HiddenGroups]:
-    """Return for each grouping the groups that are not shown."""
     if below <= 0:
-        return [HiddenGroups() for _ in table.groupings]
-    hidden = []
-    for grouping in table.groupings:
-        sizes = _sizes(table, grouping)
-        rows = smallest(sizes[:, 0], below)
-        # Rows with the label and those without make up the group, so all rates over parts of the
-        # rows are hidden together.
-        least = np.where(sizes > 0, sizes, np.inf).min(axis=1)
-        hidden.append(HiddenGroups(rows, rows | smallest(least, below)))
-    return hidden
-
-
-def without_small_cells(table: Table, below: int) -> Table:
-    """Return the table without its crossed grouping if a group is hidden.
-
-    Cells add up to the groups of each attribute, so a hidden one could be computed from others.
-    """
-    crossed = [grouping.name for grouping in table.groupings if grouping.crossed]
-    if not crossed or not any(hidden.parts for hidden in hidden_groups(table, below)):
         return table
-    single = [grouping for grouping in table.groupings if not grouping.crossed]
+    groupings = [_hiding(table, grouping, below) for grouping in table.groupings]
+    crossed = [grouping.name for grouping in groupings if grouping.crossed]
+    if not crossed or not any(grouping.hidden_parts for grouping in groupings):
+        return replace(table, groupings=groupings)
+    single = [grouping for grouping in groupings if not grouping.crossed]
     told = f"Groups by {crossed[0]} are not shown: small groups could be computed from them."
     return replace(table, groupings=single, cautions=[*table.cautions, told])
 
 
-def _sizes(table: Table, grouping: Grouping) -> Numbers:
-    """Return the rows, or clients, behind each rate: [groups, rates], all rows first."""
+def _hiding(table: Table, grouping: Grouping, below: int) -> Grouping:
+    """Return the grouping, with its small groups hidden.
+
+    Rows with the label and those without make up a group, so all rates over parts of its rows are
+    hidden together.
+    """
     if table.is_measure:
-        sizes = np.bincount(table.cells[grouping.column], minlength=len(grouping.groups))
-        return sizes.astype(np.float64)[:, None]
-    return count(table, grouping, None).total[:, [N, *(rate.base for rate in rates_of(table))]]
+        counted = np.bincount(table.cells[grouping.column], minlength=len(grouping.groups))
+        sizes = counted.astype(np.float64)[:, None]
+    else:
+        columns = [N, *(rate.base for rate in rates_of(table))]
+        sizes = count(table, grouping, None).total[:, columns]
+    rows = smallest(sizes[:, 0], below)
+    least = np.where(sizes > 0, sizes, np.inf).min(axis=1)
+    return replace(grouping, hidden=rows, hidden_parts=rows | smallest(least, below))
 
 
 def smallest(size: Numbers, below: int) -> frozenset[int]:
-    """Return the positions of what is below a size and, if that is one, of the next smallest."""
+    """Return the positions of what is below a size and, if that is one, of the next smallest.
+
+    One that is hidden alone is the total less all others.
+    """
     few = int((size < below).sum())
     return frozenset(np.argsort(size, kind="stable")[: max(2, few)].tolist() if few else ())

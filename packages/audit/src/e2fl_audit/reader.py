@@ -46,6 +46,9 @@ class Grouping:
     column: str  # of the table's cells, with the code of each row's group
     unknown: int = -1  # the group of rows whose attribute is missing, if there are such rows
     crossed: bool = False
+    # Small groups that are not shown, for rates over all rows of a group, and over some of them.
+    hidden: frozenset[int] = frozenset()
+    hidden_parts: frozenset[int] = frozenset()
 
     @property
     def known(self) -> Flags:
