@@ -36,7 +36,16 @@ from paper.studies import Planned, needed
 ORIGIN = "origin.json"
 DEPTH = 5  # levels of folders below a given one in which runs are searched
 LONGEST = 100  # characters of a folder's name
-KEPT = ("round", "clients", "group", "groups", "groups_are", "views", "protected", "validation")
+KEPT: tuple[str, ...] = (
+    "round",
+    "clients",
+    "group",
+    "groups",
+    "groups_are",
+    "views",
+    "protected",
+    "validation",
+)
 KEPT += ("bytes", "inference")
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 # Settings that may differ between runs of one method.

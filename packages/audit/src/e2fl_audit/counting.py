@@ -1,8 +1,8 @@
 """Rates as quotients of counts, the counts of each group and client, and which stay hidden."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,73 +80,29 @@ class RateTable:
     reference: str | None = None
     turned: tuple[int, int] | None = None  # clients inside which the difference turns, of so many
 
-    @property
-    def is_measure(self) -> bool:
-        """Whether its rows are clients."""
-        return self.rate.hits == self.rate.base
-
-    @cached_property
-    def rows(self) -> list[Any]:
-        return list(self.frame.itertuples(index=False, name="GroupRate"))
-
-    @cached_property
-    def judged(self) -> list[Any]:
-        return [row for row in self.rows if row.judged]
-
-    @cached_property
-    def extremes(self) -> tuple[Any, Any] | None:
-        """The least and the most favourable of the judged groups, if there are two or more."""
-        sign = -1 if self.rate.better < 0 else 1
-        if len(self.judged) < 2:
-            return None
-        ends = (min, max)
-        low, best = (end(self.judged, key=lambda row: sign * row.value) for end in ends)
-        return low, best
-
-    @property
-    def gap(self) -> float:
-        values = [row.value for row in self.judged]
-        return max(values) - min(values) if len(values) > 1 else math.nan
-
-    @property
-    def apart(self) -> bool:
-        """Whether the judged groups have different values at all, beyond rounding."""
-        return self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
-
-    @property
-    def tested(self) -> list[Any]:
-        return [row for row in self.rows if not math.isnan(row.p_holm)]
-
-    @property
-    def lowest_p(self) -> float:
-        return min((float(row.p_holm) for row in self.tested), default=math.nan)
-
-    @property
-    def significant(self) -> bool:
-        return self.lowest_p < 0.05
-
-    @property
-    def low_differs(self) -> bool:
-        """Whether the least favourable group differs from the rest by more than chance explains."""
-        return self.apart and self.extremes is not None and self.extremes[0].p_holm < 0.05
-
-    @property
-    def reach(self) -> float:
-        """The largest difference from the reference that the intervals allow."""
-        ends = [
-            abs(end) for row in self.judged for end in (row.difference_low, row.difference_high)
-        ]
-        return max((float(end) for end in ends if end >= 0), default=math.nan)
-
-    @property
-    def below(self) -> int:
-        """How many groups are below four fifths of the reference."""
-        return sum(row.below_four_fifths for row in self.rows)
-
-    @property
-    def finds(self) -> bool:
-        """Whether it says how often a label is found."""
-        return bool(self.rate.label) or self.rate.key == "true_positive_rate"
+    def __post_init__(self) -> None:
+        self.rows: list[Any] = list(self.frame.itertuples(index=False, name="GroupRate"))
+        self.judged = [row for row in self.rows if row.judged]
+        several, sign = len(self.judged) > 1, -1 if self.rate.better < 0 else 1
+        ends: tuple[Callable[..., Any], ...] = (min, max)
+        low, best = (
+            end(self.judged, key=lambda row: sign * row.value, default=None) for end in ends
+        )
+        self.extremes = (low, best) if several else None  # the least and most favourable
+        self.gap = abs(best.value - low.value) if several else math.nan
+        # Whether the values differ at all, beyond rounding.
+        self.apart = self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
+        self.lowest_p = float(self.frame["p_holm"].min())
+        self.significant = self.lowest_p < 0.05
+        # Whether the least favourable group differs from the rest by more than chance explains.
+        self.low_differs = self.apart and low.p_holm < 0.05
+        # The largest difference from the reference that the intervals allow.
+        reach = self.frame.loc[self.frame["judged"], ["difference_low", "difference_high"]]
+        self.reach = float(reach.abs().max().max())
+        self.below = int(self.frame["below_four_fifths"].sum())  # groups below four fifths
+        self.is_measure = self.rate.hits == self.rate.base  # its rows are clients
+        # Whether it says how often a label is found.
+        self.finds = bool(self.rate.label) or self.rate.key == "true_positive_rate"
 
     def names(self, status: str) -> list[str]:
         """Return the groups with this status."""

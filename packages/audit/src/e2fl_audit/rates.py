@@ -44,7 +44,7 @@ def evaluate(table: Table, settings: Settings) -> list[list[RateTable]]:
             raise AuditError(f"--reference: {table.name} has no group '{name}'{hint}")
     results = [_of_grouping(table, grouping, settings) for grouping in table.groupings]
     _correct(one for tables in results for one in tables)
-    return results
+    return [[replace(one) for one in tables] for tables in results]  # with corrected p-values
 
 
 def overall(table: Table, settings: Settings) -> list[RateTable]:
