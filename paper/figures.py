@@ -1,5 +1,6 @@
 """The figures: rows from the ledger in the Vega-Lite templates `templates/NAME.json`."""
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -55,8 +56,8 @@ def figure3(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | None:
 
     It has the rounds that all methods have; None if these are fewer than two.
     """
-    own = rows[rows["seed"] == seed] if len(rows) else rows
-    runs = own[own["method"].isin(["fedavg", "e2fl"])].groupby("method")["run"].first().to_dict()
+    own = rows[(rows["seed"] == seed) & rows["method"].isin(["fedavg", "e2fl"])]
+    runs = own.groupby("method")["run"].first().to_dict()
     end = min((run.reached for run in runs.values()), default=0)
     drawn = [
         {"method": name, "round": line["round"], "group": group, "loss": round(part["loss"], 5)}
@@ -79,27 +80,18 @@ def figure_inference(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | N
     taken part so far.
     """
     drawn: list[Json] = []
-    for rule in RULES:
-        for method, start in ((rule, "random"), (f"{rule}_clustered", "clustered")):
-            points = [
-                (everyone, part["round"], part["matched"])
-                for run in rows.loc[rows["method"] == method].drop_duplicates("seed").get("run", ())
-                for line in run.rounds
-                for everyone, part in _matched(line)
-            ]
-            made = pd.DataFrame(points, columns=["all", "round", "matched"])
-            means = made.groupby(["all", "round"])["matched"].agg(["count", "sum"]).reset_index()
-            drawn += [
-                {
-                    "rule": rule.replace("_", " "),
-                    "start": start,
-                    "round": row["round"],
-                    "all": row["all"],
-                    "seeds": row["count"],
-                    "matched": row["sum"] / row["count"],
-                }
-                for row in means.to_dict("records")
-            ]
+    for rule, start in itertools.product(RULES, ("random", "clustered")):
+        own = rows[rows["method"] == (rule if start == "random" else f"{rule}_{start}")]
+        points = [
+            (everyone, part["round"], part["matched"])
+            for run in own.drop_duplicates("seed")["run"]
+            for line in run.rounds
+            for everyone, part in _matched(line)
+        ]
+        made = pd.DataFrame(points, columns=["all", "round", "matched"])
+        means = made.groupby(["all", "round"], as_index=False)["matched"].agg(["count", "mean"])
+        means = means.rename(columns={"count": "seeds", "mean": "matched"})
+        drawn += means.assign(rule=rule.replace("_", " "), start=start).to_dict("records")
     if not drawn:
         return None
     rules = list(dict.fromkeys(row["rule"] for row in drawn))

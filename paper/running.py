@@ -36,17 +36,8 @@ from paper.studies import Planned, needed
 ORIGIN = "origin.json"
 DEPTH = 5  # levels of folders below a given one in which runs are searched
 LONGEST = 100  # characters of a folder's name
-KEPT: tuple[str, ...] = (
-    "round",
-    "clients",
-    "group",
-    "groups",
-    "groups_are",
-    "views",
-    "protected",
-    "validation",
-)
-KEPT += ("bytes", "inference")
+MEASURED = ("clients", "group", "groups", "groups_are", "views", "protected", "validation")
+KEPT = ("round", *MEASURED, "bytes", "inference")  # of an evaluated round
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 # Settings that may differ between runs of one method.
 FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
