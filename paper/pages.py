@@ -130,9 +130,11 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
         "over_seeds": over_seeds,
         "state": state(runs),
         "percent_of_rounds": round(100 * longest / PAPER["rounds"]),
-        "sections": [(heading, board.text) for heading, board in leaderboard(made)],
-        "arena": board.sections(board.read_entries()),
-        "yardsticks": list(board.DECLARED),
+        "leaderboard": leaderboard(made),
+        "entries": board.read_entries(),
+        "yardsticks": board.DECLARED,
+        "board": board.board,
+        "ahead": board.ahead,
     }
     return {name: TEMPLATES.get_template(f"{name}.j2").render(values) for name in PAGES}
 

@@ -8,7 +8,7 @@ import pytest
 
 from e2fl.runs.store import Folder
 from paper import arena
-from paper.board import Entry, ahead, board, merged, read_entries, sections, write_entries
+from paper.board import Entry, ahead, board, merged, read_entries, write_entries
 
 SMALL = [
     "rounds=1",
@@ -113,4 +113,3 @@ def test_entries_are_stored_and_the_last_of_a_method_counts(tmp_path):
     path = tmp_path / "arena.jsonl"
     write_entries(merged([old, entry("b", [3.0] * 3)], [new]), path)
     assert read_entries(path) == [new, entry("b", [3.0] * 3)]
-    assert sections(read_entries(path))[0]["trials"] == 4
