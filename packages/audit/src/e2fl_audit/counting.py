@@ -20,6 +20,7 @@ JUDGED, SUPPRESSED, UNDER_SHARE = "judged", "suppressed", "under 2 %"
 NUMBERS = ["n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
 NUMBERS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
 NUMBERS += ["p", "p_holm"]
+BOUNDS = ["difference_low", "difference_high", "ratio_low", "ratio_high"]
 FIELDS = ["group", *NUMBERS, "status", "judged", "below_four_fifths"]
 
 

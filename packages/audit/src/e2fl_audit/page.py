@@ -78,10 +78,7 @@ def _grouping(tables: list[RateTable]) -> dict[str, Any]:
         drawn += recalls
     plots = [(table, Markup(_plots(table))) for table in drawn]
     return {
-        "name": first.grouping.name,
         "tables": tables,
-        "is_measure": first.is_measure,
-        "only_fifths": len(tables) == 1 and first.rate.four_fifths,
         "plots": [(table, plot) for table, plot in plots if plot],
         "rows": [[one.rows[position] for one in tables] for position in in_order(first)],
         "two": _two_groups(tables),

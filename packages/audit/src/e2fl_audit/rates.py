@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from e2fl_audit import statistics
 from e2fl_audit.counting import (
+    BOUNDS,
     FIELDS,
     FOUR_FIFTHS,
     JUDGED,
@@ -67,21 +68,20 @@ def _of_grouping(table: Table, grouping: Grouping, settings: Settings) -> list[R
     ]
 
 
+@dataclass
 class _Estimate:
     """One rate of the groups of a grouping, and what its intervals and tests need."""
 
-    def __init__(
-        self,
-        grouping: Grouping,
-        rate: Rate,
-        counts: Counts,
-        drawn: Numbers | None,
-        settings: Settings,
-    ) -> None:
-        self.grouping, self.rate, self.counts, self.settings = grouping, rate, counts, settings
-        total = counts.total
+    grouping: Grouping
+    rate: Rate
+    counts: Counts
+    drawn: Numbers | None  # the counts in resamples of the clients
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        rate, total, drawn = self.rate, self.counts.total, self.drawn
         self.base, self.hits, self.n = total[:, rate.base], total[:, rate.hits], total[:, N]
-        self.clients = counts.clients[:, rate.base]
+        self.clients = self.counts.clients[:, rate.base]
         with np.errstate(invalid="ignore", divide="ignore"):
             self.value: Numbers = self.hits / self.base
         self.samples: Numbers | None = None
@@ -126,38 +126,29 @@ class _Estimate:
         reference = _reference(self.grouping, self.value, n, status, self.rate.better, settings)
         if reference is not None:
             columns |= self._compared(reference)
-        p = [
-            self._p_value(group) if status[group] == JUDGED else math.nan for group in range(len(n))
-        ]
-        columns["p"] = np.array(p)
+        judged = np.flatnonzero(status == JUDGED)
+        columns["p"] = np.full(len(n), math.nan)
+        columns["p"][judged] = [self._p_value(group) for group in judged]
         share = float(hits.sum() / base.sum()) if base.sum() else math.nan
-        frame = _frame(self.grouping, columns)
-        turned = self._turned(np.flatnonzero(status == JUDGED))
-        name = None if reference is None else self.grouping.groups[reference]
-        return RateTable(self.rate, self.grouping, frame, share, reference=name, turned=turned)
+        return _table(self.rate, self.grouping, columns, share, reference, self._turned(judged))
 
     def _compared(self, reference: int) -> dict[str, Numbers]:
-        """Return the difference and the ratio of each group to the reference, with intervals."""
+        """Return the intervals of the difference and the ratio of each group to the reference."""
         low, high = statistics.wilson(self.hits, self.base)
         value, against = self.value, float(self.value[reference])
-        difference = value - against
         left, right = statistics.newcombe(
             value, (low, high), against, (low[reference], high[reference])
         )
         if self.samples is not None:
             moves = self.samples - self.samples[:, [reference]]
             half = self.quantile * np.nan_to_num(statistics.deviation(moves))
-            left = np.maximum(-1.0, np.minimum(left, difference - half))
-            right = np.minimum(1.0, np.maximum(right, difference + half))
+            left = np.maximum(-1.0, np.minimum(left, value - against - half))
+            right = np.minimum(1.0, np.maximum(right, value - against + half))
         ends = statistics.ratio_bounds(
             value, self.effective, against, float(self.effective[reference])
         )
         bounds = {"difference_low": left, "difference_high": right}
-        bounds |= {"ratio_low": ends[0], "ratio_high": ends[1]}
-        for bound in bounds.values():
-            bound[reference] = math.nan
-        ratio = value / against if against else np.full(len(value), math.nan)
-        return {"difference": difference, "ratio": ratio, **bounds}
+        return bounds | {"ratio_low": ends[0], "ratio_high": ends[1]}
 
     def _p_value(self, group: int) -> float:
         """Return the p-value of a group against all other known groups together."""
@@ -198,13 +189,29 @@ class _Estimate:
         return (int((inside > 0).sum()), len(inside)) if certain else None
 
 
-def _frame(grouping: Grouping, columns: dict[str, Any]) -> pd.DataFrame:
-    """Return the frame of a table; what is not known is NaN."""
+def _table(
+    rate: Rate,
+    grouping: Grouping,
+    columns: dict[str, Any],
+    overall: float,
+    reference: int | None,
+    turned: tuple[int, int] | None = None,
+    unit: str = "%",
+) -> RateTable:
+    """Return the table of a rate; what is not known of a group is NaN."""
     frame = pd.DataFrame(columns | {"group": grouping.groups}).reindex(columns=FIELDS)
     frame["judged"] = frame["status"] == JUDGED
+    name = None
+    if reference is not None:
+        name, against = grouping.groups[reference], frame["value"][reference]
+        frame["difference"] = frame["value"] - against
+        if against > 0:
+            frame["ratio"] = (frame["value"] / against).where(frame["value"] >= 0)
+        frame.loc[reference, BOUNDS] = math.nan
     frame["below_four_fifths"] = frame["judged"] & (frame["ratio"] < FOUR_FIFTHS)
     frame.loc[frame["status"] == SUPPRESSED, NUMBERS] = math.nan
-    return frame.astype(dict.fromkeys(NUMBERS, float))
+    frame = frame.astype(dict.fromkeys(NUMBERS, float))
+    return RateTable(rate, grouping, frame, overall, unit, name, turned)
 
 
 def _reference(
@@ -284,16 +291,11 @@ def _means(table: Table, grouping: Grouping, settings: Settings) -> RateTable:
     sign = 1 if table.higher_is_better else -1
     reference = _reference(grouping, mean, size, status, sign, settings)
     if reference is not None:
-        against = float(mean[reference])
-        half = np.array([statistics.mean_half(values, members[reference]) for values in members])
-        half[reference] = math.nan
-        columns["difference"] = mean - against
-        columns["difference_low"], columns["difference_high"] = mean - against + [-half, half]
-        columns["ratio"] = np.where((mean >= 0) & (against > 0), mean / (against or 1), math.nan)
+        difference, others = mean - float(mean[reference]), members[reference]
+        half = np.array([statistics.mean_half(values, others) for values in members])
+        columns |= {"difference_low": difference - half, "difference_high": difference + half}
     rate = Rate("accuracy" if table.is_rate else "measure", table.title, N, N, sign)
-    frame, average = _frame(grouping, columns), float(value.mean())
-    name = None if reference is None else grouping.groups[reference]
-    return RateTable(rate, grouping, frame, average, table.unit, name)
+    return _table(rate, grouping, columns, float(value.mean()), reference, unit=table.unit)
 
 
 def _correct(tables: Iterable[RateTable]) -> None:
