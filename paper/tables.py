@@ -335,15 +335,14 @@ def leaderboard(frame: pd.DataFrame) -> list[tuple[str, Table]]:
 
 def _board(methods: Labelled) -> Table:
     adult = next(iter(methods.values())).rows["experiment"].iloc[0] == "adult"
-    made = Table(
-        ["method", "seeds", "rounds"], columns("leaderboard_adult" if adult else "leaderboard")
-    )
+    name, order = "leaderboard", ["group/worst10", "clients/worst10"]
+    if adult:
+        name, order = "leaderboard_adult", ["protected/eod"]
+    made = Table(["method", "seeds", "rounds"], columns(name))
 
     def rank(label: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
-        mean = methods[label].mean(made.columns[1].path) or methods[label].mean(
-            made.columns[2].path
-        )
-        value = 0.0 if mean is None else mean.value
+        means = [methods[label].mean(path) for path in order]
+        value = next((mean.value for mean in means if mean), 0.0)
         return abs(value) if adult else -value, label
 
     for label in sorted(methods, key=rank):
