@@ -79,7 +79,7 @@ def figure_inference(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | N
     `all` tells an evaluation, of all clients, from a round of training, of the clients that have
     taken part so far.
     """
-    drawn: list[Json] = []
+    drawn: list[Any] = []
     for rule, start in itertools.product(RULES, ("random", "clustered")):
         own = rows[rows["method"] == (rule if start == "random" else f"{rule}_{start}")]
         points = [

@@ -151,12 +151,8 @@ class Counts:
         rng = np.random.default_rng(seed)
         size, width = self.matrix.shape
         draws = max(50, min(resamples, DRAWN_CELLS // max(1, width)))
-        at_once = max(1, DRAWN_CELLS // max(1, size))
-        drawn = np.empty((draws, width))
-        for start in range(0, draws, at_once):
-            count = min(at_once, draws - start)
-            picks = [np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(count)]
-            drawn[start : start + count] = np.stack(picks).astype(np.float64) @ self.matrix
+        picks = (np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(draws))
+        drawn = np.stack([picked @ self.matrix for picked in picks])
         return drawn.reshape(draws, self.groups, -1)
 
 

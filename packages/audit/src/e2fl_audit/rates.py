@@ -128,7 +128,7 @@ class _Estimate:
             columns |= self._compared(reference)
         judged = np.flatnonzero(status == JUDGED)
         columns["p"] = np.full(len(n), math.nan)
-        columns["p"][judged] = [self._p_value(group) for group in judged]
+        columns["p"][judged] = [self._p_value(int(group)) for group in judged]
         share = float(hits.sum() / base.sum()) if base.sum() else math.nan
         return _table(self.rate, self.grouping, columns, share, reference, self._turned(judged))
 
