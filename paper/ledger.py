@@ -19,7 +19,6 @@ from e2fl.files import write_text
 from e2fl.runs.records import numbers_of
 
 Json = dict[str, Any]
-Identity = tuple[str, str, str, int]
 
 HERE = Path(__file__).parent
 LEDGER = HERE / "ledger"
@@ -28,24 +27,30 @@ FOUND = "found"  # the groups of a round are clusters, not groups that the clien
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run, finished or not."""
+class Identity:
+    """What distinguishes a run from others: more rounds are the same run, continued."""
 
     experiment: str
     method: str
     seed: int
     overrides: Json  # settings that differ from the shipped variant, without seed and rounds
+
+    @property
+    def identity(self) -> tuple[str, str, str, int]:
+        """All of it in one value that can be compared."""
+        return self.experiment, self.method, canonical(self.overrides), self.seed
+
+
+@dataclass(frozen=True)
+class Run(Identity):
+    """One run, finished or not."""
+
     settings: Json  # all settings, by their full names
     planned: int  # the rounds that the run was started with
     finished: bool
     rounds: tuple[Json, ...]  # the evaluated ones
     summary: Json
     origin: Json
-
-    @property
-    def identity(self) -> Identity:
-        """What distinguishes this run from others: more rounds are the same run, continued."""
-        return self.experiment, self.method, canonical(self.overrides), self.seed
 
     @property
     def reached(self) -> int:
@@ -102,7 +107,7 @@ def merged(runs: Iterable[Run]) -> list[Run]:
 
     Of runs that are as far, the one of the newer engine is kept.
     """
-    farthest: dict[Identity, Run] = {}
+    farthest: dict[object, Run] = {}
     for run in runs:
         pair = [farthest.get(run.identity, run), run]
         pair.sort(key=_rank, reverse=True)

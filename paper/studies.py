@@ -9,29 +9,20 @@ from importlib.resources import files
 
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError
-from paper.ledger import HERE, Identity, Json, Run, canonical
+from paper.ledger import HERE, Identity, Json, Run
 
 DECLARED: Json = tomllib.loads((HERE / "studies.toml").read_text(encoding="utf-8"))
 LISTS = DECLARED.pop("lists")
 
 
 @dataclass(frozen=True)
-class Planned:
+class Planned(Identity):
     """One run that a study needs."""
 
-    experiment: str
-    method: str
-    seed: int
-    overrides: Json
     rounds: int
     evaluate_every: int
     changed: Json = field(default_factory=dict, compare=False)  # by the user, so not in the label
     reached: int = field(default=0, compare=False)  # the last evaluated round, if it was begun
-
-    @property
-    def identity(self) -> Identity:
-        """What distinguishes this run from others, as `Run.identity`."""
-        return self.experiment, self.method, canonical(self.overrides), self.seed
 
     @property
     def label(self) -> str:
