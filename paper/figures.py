@@ -101,10 +101,11 @@ def figure_inference(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | N
 
 def _matched(line: Json) -> list[tuple[bool, Json]]:
     """Return an evaluation, of all clients, and rounds of training before it."""
-    inference = line.get("inference", {"matched": None})
+    inference = line.get("inference")
+    if not inference:
+        return []
     parts = [(False, part) for part in inference.get("rounds", ())]
-    parts = [(True, {"round": line["round"], "matched": inference["matched"]}), *parts]
-    return [(everyone, part) for everyone, part in parts if part["matched"] is not None]
+    return [(True, {"round": line["round"], "matched": inference["matched"]}), *parts]
 
 
 def figure_ballots(frame: pd.DataFrame) -> Any | None:

@@ -37,7 +37,9 @@ ORIGIN = "origin.json"
 DEPTH = 5  # levels of folders below a given one in which runs are searched
 LONGEST = 100  # characters of a folder's name
 MEASURED = ("clients", "group", "groups", "groups_are", "views", "protected", "validation")
-KEPT = ("round", *MEASURED, "bytes", "inference")  # of an evaluated round
+KEPT = ("round", *MEASURED, "bytes")  # of an evaluated round
+INFERENCE = ("matched", "purity", "adjusted_rand", "bytes", "found")
+COURSE = ("round", "matched")  # of the rounds of training since the last evaluation
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 # Settings that may differ between runs of one method.
 FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
@@ -305,6 +307,12 @@ def evaluated(line: Json) -> Json:
             for name, view in kept["views"].items()
             if name in elected or not name.startswith("as_group")
         }
+    if "inference" in line:
+        found = {key: line["inference"].get(key) for key in INFERENCE}
+        kept["inference"] = {key: value for key, value in found.items() if value is not None}
+        parts = [{key: part[key] for key in COURSE} for part in line["inference"].get("rounds", ())]
+        course = [part for part in parts if part["matched"] is not None]
+        kept["inference"] |= {"rounds": course} if course else {}
     return kept
 
 
