@@ -77,11 +77,11 @@ class RateTable:
     # of; status: judged, or why not.
     frame: pd.DataFrame
     overall: float  # the rate of all rows together
-    unit: str = "%"
     reference: str | None = None
     turned: tuple[int, int] | None = None  # clients inside which the difference turns, of so many
 
     def __post_init__(self) -> None:
+        self.unit = "" if self.rate.key == "measure" else "%"
         self.rows: list[Any] = list(self.frame.itertuples(index=False, name="GroupRate"))
         self.judged = [row for row in self.rows if row.judged]
         several, sign = len(self.judged) > 1, -1 if self.rate.better < 0 else 1

@@ -210,7 +210,4 @@ def neutral(value: Any) -> Any:
 
 def csv_text(frame: pd.DataFrame) -> str:
     """Return a frame as CSV that is safe to open in a spreadsheet; NaN is an empty cell."""
-    texts = frame.rename(columns=neutral)
-    for name in texts.select_dtypes(exclude=["number", "bool"]).columns:
-        texts[name] = texts[name].map(neutral)
-    return texts.to_csv(index=False, lineterminator="\n")
+    return frame.rename(columns=neutral).map(neutral).to_csv(index=False, lineterminator="\n")

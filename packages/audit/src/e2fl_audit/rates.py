@@ -196,7 +196,6 @@ def _table(
     overall: float,
     reference: int | None,
     turned: tuple[int, int] | None = None,
-    unit: str = "%",
 ) -> RateTable:
     """Return the table of a rate; what is not known of a group is NaN."""
     frame = pd.DataFrame(columns | {"group": grouping.groups}).reindex(columns=FIELDS)
@@ -211,7 +210,7 @@ def _table(
     frame["below_four_fifths"] = frame["judged"] & (frame["ratio"] < FOUR_FIFTHS)
     frame.loc[frame["status"] == SUPPRESSED, NUMBERS] = math.nan
     frame = frame.astype(dict.fromkeys(NUMBERS, float))
-    return RateTable(rate, grouping, frame, overall, unit, name, turned)
+    return RateTable(rate, grouping, frame, overall, name, turned)
 
 
 def _reference(
@@ -295,7 +294,7 @@ def _means(table: Table, grouping: Grouping, settings: Settings) -> RateTable:
         half = np.array([statistics.mean_half(values, others) for values in members])
         columns |= {"difference_low": difference - half, "difference_high": difference + half}
     rate = Rate("accuracy" if table.is_rate else "measure", table.title, N, N, sign)
-    return _table(rate, grouping, columns, float(value.mean()), reference, unit=table.unit)
+    return _table(rate, grouping, columns, float(value.mean()), reference)
 
 
 def _correct(tables: Iterable[RateTable]) -> None:
