@@ -70,15 +70,14 @@ def board(entries: Sequence[Entry]) -> Table:
 
     columns = [one for one in COLUMNS if any(entry.figures.get(one[1]) for entry in entries)]
     rows = [
-        (
+        [
             entry.label,
             *(_cell(entry, path, digits, factor) for _, path, digits, factor in columns),
-            ", ".join(f"{_name(key)} {_short(value)}" for key, value in entry.chosen.items()),
-        )
+            _chosen(entry),
+        ]
         for entry in sorted(entries, key=mean, reverse=True)
     ]
-    titles = ("method", *(title for title, *_ in columns), "chosen")
-    return Table(titles, tuple(rows), empty=not rows)
+    return Table(["method", *(title for title, *_ in columns), "chosen"], rows=rows)
 
 
 def _cell(entry: Entry, path: str, digits: int, factor: float) -> str:
@@ -92,14 +91,14 @@ def _cell(entry: Entry, path: str, digits: int, factor: float) -> str:
     return cell(over_seeds(values), digits) + beside
 
 
-def _name(setting: str) -> str:
-    return {"learner.learning_rate": "rate", "learner.score_rate": "score rate"}.get(
-        setting, setting.removeprefix("algorithm.")
+def _chosen(entry: Entry) -> str:
+    """Return the settings that were chosen, by short names."""
+    names = {"learner.learning_rate": "rate", "learner.score_rate": "score rate"}
+    return ", ".join(
+        f"{names.get(key, key.removeprefix('algorithm.'))} "
+        f"{f'{value:.3g}' if isinstance(value, float) else value}"
+        for key, value in entry.chosen.items()
     )
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def ahead(entries: Sequence[Entry]) -> list[str]:
@@ -117,22 +116,3 @@ def ahead(entries: Sequence[Entry]) -> list[str]:
         text = TEMPLATES.get_template("ahead.md.j2")
         sentences.append(text.render(measure, label=own.label, better=better).strip())
     return sentences
-
-
-def sections(entries: Sequence[Entry]) -> list[Json]:
-    """Return for every yardstick with results its title, table, sentences and trials."""
-    by_yardstick = {
-        name: [entry for entry in entries if entry.yardstick == name] for name in DECLARED
-    }
-    return [
-        {
-            "name": name,
-            "title": DECLARED[name]["title"],
-            "table": board(own).text,
-            "ahead": ahead(own),
-            "seeds": own[0].seeds,
-            "trials": max(entry.trials for entry in own),
-        }
-        for name, own in by_yardstick.items()
-        if own
-    ]

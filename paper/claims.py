@@ -6,8 +6,7 @@ is still shown; a claim without runs is not tested.
 """
 
 import tomllib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -31,128 +30,90 @@ class Finding:
     figure: str = "not run"
 
 
-@dataclass(frozen=True)
-class Paired:
-    """Figures of several methods at the last round that enough seeds have of all."""
-
-    round: int
-    figures: pd.DataFrame  # a row per seed, a column per method
-
-    def differences(self, method: str, baseline: str) -> Interval:
-        """Return one method's figure minus the other's, seed by seed."""
-        return over_seeds(list(self.figures[method] - self.figures[baseline]))
-
-
 def findings(frame: pd.DataFrame) -> list[Finding]:
     """Return all claims, each in all its settings."""
     return [
-        (_ordered if "pairs" in claim else _compared)(
-            claim, setting["name"], select(frame, setting["experiment"], setting["overrides"])
-        )
+        _finding(claim, setting["name"], select(frame, setting["experiment"], setting["overrides"]))
         for claim in DECLARED["claims"]
         for setting in DECLARED["settings"][claim["settings"]]
     ]
 
 
-def counted(found: Sequence[Finding]) -> str:
-    """Return how many claims have each verdict, as a sentence."""
-    counts = Counter(finding.verdict for finding in found)
-    words = (HOLDS, FAILS, INCONCLUSIVE, UNTESTED)
-    return f"Rows by verdict: {', '.join(f'*{word}* {counts[word]}' for word in words)}."
-
-
 def verdict(differences: Interval, claimed: float) -> str:
     """Return whether the differences have the sign that is claimed."""
-    few = differences.half is None or differences.count < FEWEST
-    if few or abs(differences.value) <= (differences.half or 0.0):
+    if differences.count < FEWEST or differences.may_be_chance:
         return INCONCLUSIVE
     return HOLDS if (differences.value > 0) == (claimed > 0) else FAILS
 
 
 def paired(
     rows: pd.DataFrame, paths: Mapping[str, str], per_round: int = 1, absolute: bool = False
-) -> Paired | None:
-    """Return the figures of methods at the last round that enough seeds have run with all of them.
+) -> tuple[int, pd.DataFrame]:
+    """Return the last round that enough seeds have run with all methods, and figures by seed.
 
     paths: of the figure, by method. per_round: rounds of the first method for each of the others.
-    A method that ended by itself keeps its last figure.
+    A run that ended by itself keeps its last figure.
     """
-    first, figures = next(iter(paths)), {}
+    figures: dict[str, pd.Series[float]] = {}
     for method, path in paths.items():
-        step = per_round if method == first else 1
+        step = 1 if figures else per_round
         own = rows[(rows["method"] == method) & (rows["round"] % step == 0)]
-        figures[method] = (
-            own.assign(round=own["round"] // step)
-            .set_index(["seed", "round"])
-            .reindex(columns=[path])[path]
-        )
+        index = [own["seed"], own["round"] // step]
+        figures[method] = own.reindex(columns=[path])[path].set_axis(index)
     both = pd.DataFrame(figures).sort_index()
-    for method in list(paths)[1:]:
-        ended = set(rows.loc[(rows["method"] == method) & rows["ended"], "seed"])
-        kept = ~both.index.get_level_values("seed").isin(ended)
-        both[method] = both[method].where(kept, both[method].groupby("seed").ffill())
+    for method in paths:
+        ended = rows.loc[(rows["method"] == method) & rows["ended"], "seed"]
+        last = both[method].groupby(level=0).ffill()
+        both[method] = both[method].fillna(last.where(both.index.isin(ended, level=0)))
     both = both.dropna()
     if not len(both):
-        return None
-    number, *_ = shared_rounds(both.groupby(level="round").size())
-    at_last = both[both.index.get_level_values("round") == number].droplevel("round")
-    return Paired(number, at_last.abs() if absolute else at_last)
+        return 0, both
+    number, *_ = shared_rounds(both.groupby(level=1).size())
+    at_last = both[both.index.get_level_values(1) == number].droplevel(1)
+    return number, at_last.abs() if absolute else at_last
 
 
-def _compared(claim: Json, setting: str, rows: pd.DataFrame) -> Finding:
-    """Return the finding of a claim that a method changes a figure, relative to a baseline.
+def _finding(claim: Json, setting: str, rows: pd.DataFrame) -> Finding:
+    """Return whether every pair of methods differs as is claimed, in every group that it names.
 
-    With `groups`, the figure is the accuracy of the group that gains least.
+    The figure is that of the smallest difference.
     """
-    method, baseline = claim["method"], claim.get("baseline", "fedavg")
-    per_round = claim.get("per_round", 1)
-    tested = {}
+    pairs = claim.get("pairs") or [[claim["method"], claim.get("baseline", "fedavg")]]
+    methods = list(dict.fromkeys(method for pair in pairs for method in pair))
+    tested: list[tuple[Interval, str, int, pd.DataFrame]] = []
     for group, path in _paths(claim, rows).items():
-        paths = {method: path, baseline: claim.get("baseline_path", path)}
-        pair = paired(rows, paths, per_round, claim.get("absolute", False))
-        if pair is not None:
-            tested[group] = pair
+        paths = dict.fromkeys(methods, path)
+        paths[methods[-1]] = claim.get("baseline_path", path)
+        per_round, absolute = claim.get("per_round", 1), claim.get("absolute", False)
+        number, figures = paired(rows, paths, per_round, absolute)
+        if number:
+            differences = [over_seeds(list(figures[one] - figures[other])) for one, other in pairs]
+            tested += [(difference, group, number, figures) for difference in differences]
     size = claim.get("paper") or _size(claim["size"], claim)
     if not tested:
         return Finding(claim["text"], size, setting)
-    gains = {group: pair.differences(method, baseline) for group, pair in tested.items()}
-    group, least = min(gains.items(), key=lambda item: item[1].value)
-    number, figures = tested[group].round, tested[group].figures
-    scale = 1.0 if "unit" in claim else 100 / figures.mean()[baseline]
+    words = [verdict(difference, claim.get("size", 1)) for difference, *_ in tested]
+    word = next(word for word in (FAILS, INCONCLUSIVE, HOLDS) if word in words)
+    least, group, number, figures = min(tested, key=lambda test: test[0].value)
+    means = figures.mean()
+    scale = 1.0 if "unit" in claim else 100 / means[methods[-1]]
     text = TEMPLATES.get_template("figure.md.j2").render(
-        claim | {"group": group, "per_round": per_round, "number": number, "least": least},
+        {"per_round": 1} | claim | {"group": group, "number": number, "means": dict(means)},
         change=_size(scale * least.value, claim),
-        half=abs(scale) * (least.half or 0.0),
+        half=None if least.half is None else abs(scale) * least.half,
         seeds=seeds_text(least.count),
     )
-    return Finding(
-        claim["text"], size, setting, verdict(least, claim.get("size", 1)), text.replace("\n", "")
-    )
+    return Finding(claim["text"], size, setting, word, text.replace("\n", ""))
 
 
 def _paths(claim: Json, rows: pd.DataFrame) -> dict[str, str]:
     """Return the path of the figure, by group if the claim has any."""
     if "groups" not in claim:
         return {"": claim["path"]}
-    known = [name for run in rows.get("run", [])[:1] for name in run.rounds[-1]["groups"]]
+    known = [name for run in rows["run"][:1] for name in run.rounds[-1]["groups"]]
     names = known if claim["groups"] == "all" else claim["groups"]
     return {name: f"groups/{name}/accuracy" for name in names}
 
 
 def _size(value: float, claim: Json) -> str:
     return f"{value:+.2f} {claim['unit']}" if "unit" in claim else f"{value:+.0f} %"
-
-
-def _ordered(claim: Json, setting: str, rows: pd.DataFrame) -> Finding:
-    """Return the finding of a claim that methods are better than others: all pairs must hold."""
-    methods = dict.fromkeys(method for pair in claim["pairs"] for method in pair)
-    figures = paired(rows, dict.fromkeys(methods, str(claim["path"])))
-    if figures is None:
-        return Finding(claim["text"], claim["paper"], setting)
-    words = [verdict(figures.differences(*pair), 1) for pair in claim["pairs"]]
-    word = FAILS if FAILS in words else INCONCLUSIVE if INCONCLUSIVE in words else HOLDS
-    means = figures.figures.mean()
-    shown = ", ".join(f"{method} {means[method]:.1f} %" for method in methods)
-    seeds = seeds_text(len(figures.figures))
-    text = f"{shown} after {figures.round} of {claim['of']} rounds, {seeds}"
-    return Finding(claim["text"], claim["paper"], setting, word, text)

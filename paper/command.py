@@ -22,8 +22,6 @@ def reproduce(options: argparse.Namespace) -> int:
     if options.budget is not None and not options.budget >= 0:  # NaN is neither
         raise ConfigError(f"--budget takes minutes, 0 or more, not {options.budget}")
     options.ledger = options.ledger or LEDGER
-    if not options.collect and not options.ledger.is_dir():
-        raise ConfigError(f"there is no ledger {options.ledger}: the folder does not exist")
     if options.collect:
         from paper.running import collect, origin_here
 

@@ -1,5 +1,6 @@
 """The figures: rows from the ledger in the Vega-Lite templates `templates/NAME.json`."""
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import altair
 import pandas as pd
 
 from paper.ledger import HERE, Json
-from paper.tables import declared, labelled, seeds_text, select
+from paper.tables import labelled, seeds_text, select
 
 SAMPLES: dict[int, Json] = {233: {}, 60: {"data.samples_per_client": 60}}  # images, and overrides
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # Okabe and Ito's
@@ -55,8 +56,8 @@ def figure3(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | None:
 
     It has the rounds that all methods have; None if these are fewer than two.
     """
-    own = rows[rows["seed"] == seed] if len(rows) else rows
-    runs = own[own["method"].isin(["fedavg", "e2fl"])].groupby("method")["run"].first().to_dict()
+    own = rows[(rows["seed"] == seed) & rows["method"].isin(["fedavg", "e2fl"])]
+    runs = own.groupby("method")["run"].first().to_dict()
     end = min((run.reached for run in runs.values()), default=0)
     drawn = [
         {"method": name, "round": line["round"], "group": group, "loss": round(part["loss"], 5)}
@@ -78,28 +79,19 @@ def figure_inference(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | N
     `all` tells an evaluation, of all clients, from a round of training, of the clients that have
     taken part so far.
     """
-    drawn: list[Json] = []
-    for rule in RULES:
-        for method, start in ((rule, "random"), (f"{rule}_clustered", "clustered")):
-            points = [
-                (everyone, part["round"], part["matched"])
-                for run in rows.loc[rows["method"] == method].drop_duplicates("seed").get("run", ())
-                for line in run.rounds
-                for everyone, part in _matched(line)
-            ]
-            made = pd.DataFrame(points, columns=["all", "round", "matched"])
-            means = made.groupby(["all", "round"])["matched"].agg(["count", "sum"]).reset_index()
-            drawn += [
-                {
-                    "rule": rule.replace("_", " "),
-                    "start": start,
-                    "round": row["round"],
-                    "all": row["all"],
-                    "seeds": row["count"],
-                    "matched": row["sum"] / row["count"],
-                }
-                for row in means.to_dict("records")
-            ]
+    drawn: list[Any] = []
+    for rule, start in itertools.product(RULES, ("random", "clustered")):
+        own = rows[rows["method"] == (rule if start == "random" else f"{rule}_{start}")]
+        points = [
+            (everyone, part["round"], part["matched"])
+            for run in own.drop_duplicates("seed")["run"]
+            for line in run.rounds
+            for everyone, part in _matched(line)
+        ]
+        made = pd.DataFrame(points, columns=["all", "round", "matched"])
+        means = made.groupby(["all", "round"], as_index=False)["matched"].agg(["count", "mean"])
+        means = means.rename(columns={"count": "seeds", "mean": "matched"})
+        drawn += means.assign(rule=rule.replace("_", " "), start=start).to_dict("records")
     if not drawn:
         return None
     rules = list(dict.fromkeys(row["rule"] for row in drawn))
@@ -120,8 +112,8 @@ def figure_ballots(frame: pd.DataFrame) -> Any | None:
     """Return the accuracy of the worst group against bits sent per edge, over all seeds."""
     points = []
     for setting, name in PLOTTED.items():
-        rows = labelled(name, frame, declared(name).get("overrides", {}))
-        for ((ballot, downlink, averaging), _), repeats in rows.items():
+        rows = labelled(name, frame)
+        for (ballot, downlink, averaging), repeats in rows.items():
             up, worst = (repeats.mean(path) for path in ("bits/up_per_edge", "group/worst10"))
             kinds = [kind for start, kind in KINDS.items() if ballot.startswith(start)]
             if up and worst:

@@ -6,6 +6,7 @@ origin: the command that repeats it, the commit, the kind of machine, the versio
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,32 +19,38 @@ from e2fl.files import write_text
 from e2fl.runs.records import numbers_of
 
 Json = dict[str, Any]
-Identity = tuple[str, str, str, int]
 
 HERE = Path(__file__).parent
 LEDGER = HERE / "ledger"
+IDENTITY = ["experiment", "method", "overrides", "seed"]
 FOUND = "found"  # the groups of a round are clusters, not groups that the clients declare
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run, finished or not."""
+class Identity:
+    """What distinguishes a run from others: more rounds are the same run, continued."""
 
     experiment: str
     method: str
     seed: int
     overrides: Json  # settings that differ from the shipped variant, without seed and rounds
+
+    @property
+    def identity(self) -> tuple[str, str, str, int]:
+        """All of it in one value that can be compared."""
+        return self.experiment, self.method, canonical(self.overrides), self.seed
+
+
+@dataclass(frozen=True)
+class Run(Identity):
+    """One run, finished or not."""
+
     settings: Json  # all settings, by their full names
     planned: int  # the rounds that the run was started with
     finished: bool
     rounds: tuple[Json, ...]  # the evaluated ones
     summary: Json
     origin: Json
-
-    @property
-    def identity(self) -> Identity:
-        """What distinguishes this run from others: more rounds are the same run, continued."""
-        return self.experiment, self.method, canonical(self.overrides), self.seed
 
     @property
     def reached(self) -> int:
@@ -100,7 +107,7 @@ def merged(runs: Iterable[Run]) -> list[Run]:
 
     Of runs that are as far, the one of the newer engine is kept.
     """
-    farthest: dict[Identity, Run] = {}
+    farthest: dict[object, Run] = {}
     for run in runs:
         pair = [farthest.get(run.identity, run), run]
         pair.sort(key=_rank, reverse=True)
@@ -129,10 +136,8 @@ def frame(runs: Sequence[Run]) -> pd.DataFrame:
             "ended": run.finished and run.reached < run.planned,  # by itself, as Local does
         }
         rows += [shared | _figures(run, line) for line in run.rounds]
-    made = pd.DataFrame(rows, columns=None if rows else ["experiment", "method", "overrides"])
-    return (
-        made.sort_values(["experiment", "method", "overrides", "seed", "round"]) if rows else made
-    )
+    made = pd.DataFrame(rows, columns=None if rows else [*IDENTITY, "round", "run", "ended"])
+    return made.sort_values([*IDENTITY, "round"])
 
 
 def _figures(run: Run, line: Json) -> dict[str, float]:
@@ -142,12 +147,11 @@ def _figures(run: Run, line: Json) -> dict[str, float]:
     clustering.
     """
     figures = numbers_of(run.summary) | numbers_of(line)
-    for view in ("", *line.get("views", {})):
-        part, prefix = (line["views"][view], f"views/{view}/") if view else (line, "")
+    views = {f"views/{name}/": view for name, view in line.get("views", {}).items()}
+    for start, part in ({"": line} | views).items():
         if part.get("groups_are") == FOUND:
-            for path in [path for path in figures if path.startswith(f"{prefix}group/")]:
-                name = path.removeprefix(f"{prefix}group/")
-                figures[f"{prefix}clusters/{name}"] = figures.pop(path)
+            pattern, found = re.compile(f"^{start}group/"), f"{start}clusters/"
+            figures = {pattern.sub(found, path): value for path, value in figures.items()}
     inference = line.get("inference", {})
     if inference.get("bytes") and "bytes/down_per_client_round" in figures:
         clients = sum(inference["found"].values())

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,11 +20,12 @@ from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
 from e2fl.config.overrides import UNSAVED, Change, flattened, from_names, typed
-from e2fl.config.sections import SECTIONS, completed
+from e2fl.config.sections import completed
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
 from e2fl.kernels import ENGINE_VERSION
 from e2fl.participation import PARTICIPATION
+from e2fl.runs import store
 from e2fl.runs.batch import Task, run_all
 from e2fl.runs.store import Folder, run_folders
 from e2fl.runs.watcher import Watcher, Watchers
@@ -36,8 +36,10 @@ from paper.studies import Planned, needed
 ORIGIN = "origin.json"
 DEPTH = 5  # levels of folders below a given one in which runs are searched
 LONGEST = 100  # characters of a folder's name
-KEPT = ("round", "clients", "group", "groups", "groups_are", "views", "protected", "validation")
+MEASURED = ("clients", "group", "groups", "groups_are", "views", "protected", "validation")
+KEPT = ("round", *MEASURED, "bytes")  # of an evaluated round
 INFERENCE = ("matched", "purity", "adjusted_rand", "bytes", "found")
+COURSE = ("round", "matched")  # of the rounds of training since the last evaluation
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 # Settings that may differ between runs of one method.
 FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
@@ -56,20 +58,17 @@ def planned_runs(
     asked = typed(changes)
     if any(change.section == "seed" for change in asked):
         raise ConfigError("a study has several seeds: name them with --seeds, not with --set seed")
-    first = {item.label: item for item in needed(study, seeds, methods)}
+    items = needed(study, seeds, methods)
+    first = {item.label: item for item in reversed(items)}
     made = changed_where_defined(
         asked, first, lambda label, changes: _experiment_of(first[label], changes)
     )
-    overrides = {
-        label: overrides_of(made[label], item.experiment, item.method)
-        for label, item in first.items()
-    }
     runs: dict[object, tuple[Planned, Experiment]] = {}
-    for item in needed(study, seeds, methods):
+    for item in items:
         experiment = replace(made[item.label], seed=item.seed)
         run = replace(
             item,
-            overrides=overrides[item.label],
+            overrides=overrides_of(experiment, item.experiment, item.method),
             rounds=experiment.rounds,
             evaluate_every=experiment.evaluate_every,
             changed={change.name: change.value for change in asked},
@@ -87,32 +86,21 @@ def _experiment_of(item: Planned, changes: Sequence[Change]) -> Experiment:
 def overrides_of(
     experiment: Experiment, name: str, method: str, free: Iterable[str] = FREE
 ) -> Json:
-    """Return the settings in which an experiment differs from a shipped one's variant."""
-    before, after = _flat(base_of(name, ()).variant(method)), _flat(experiment)
-    # A section of another name, or a new one, starts empty: what is not its default is set again.
-    renamed = tuple(
-        key.removesuffix("name")
-        for key in after
-        if key.endswith(".name") and after[key] != before.get(key)
-    )
-    bare: Any = {section: _names_in(getattr(experiment, section)) for section in SECTIONS}
-    new = {key: value for key, value in before.items() if not key.startswith(renamed)}
-    new |= {
-        key: value
-        for key, value in _flat(replace(experiment, **bare)).items()
-        if key.startswith(renamed) and not key.endswith(".name")
-    }
+    """Return the settings in which an experiment differs from a shipped one's variant.
+
+    A section of another name, or a new one, starts empty: what is not its default is set again.
+    """
+    variant = base_of(name, ()).variant(method)
+    before, after = _flat(variant), _flat(experiment)
+    names = {key: value for key, value in after.items() if key.endswith(".name")}
+    renamed = tuple(key.removesuffix("name") for key in names if names[key] != before.get(key))
+    new = _flat(variant.changed(from_names(names)))
     return {
         key: value
         for key, value in sorted(after.items())
-        if key not in (*UNSAID, *free) and new.get(key) != value
+        if key not in (*UNSAID, *free)
+        and (new.get(key) != value or (key in names and key.startswith(renamed)))
     }
-
-
-def _names_in(section: Json) -> Json:
-    """Return a section with nothing but the names in it and in its sections."""
-    parts = {key: _names_in(part) for key, part in section.items() if isinstance(part, dict)}
-    return parts | ({"name": section["name"]} if "name" in section else {})
 
 
 def settings_of(experiment: Experiment) -> Json:
@@ -265,19 +253,36 @@ def read_runs(folder: Path) -> list[Run]:
 
 def read_run(path: Path, origin: Json) -> Run | None:
     """Return the run in a folder; None if it is no variant of a shipped experiment."""
-    files = Folder(path)
-    experiment = files.read_experiment()
+    experiment = Folder(path).read_experiment()
     method = method_of(experiment)
     if method is None:
         return None
-    lines = [line for line in files.read_history() if "clients" in line]
-    summary = files.read_summary() if files.finished() else {}
-    if summary and (not lines or lines[-1]["clients"] != summary.get("clients")):
-        raise RunError(f"{path}: history.jsonl does not end as summary.json does")
+    lines, summary = Folder(path).read_history(), {}
+    if Folder(path).finished():
+        stored = store.read_run(path)
+        lines, summary = stored.history, stored.summary
     try:
-        engine = {"engine": int(summary["environment"]["engine"])} if summary else {}
-        made = origin | engine | read_origin(path)
-        return _run(experiment, method, lines, summary, made)
+        recorded = summary.get("environment", {})
+        engine = int(recorded.get("engine", origin["engine"]))
+        begun = origin | {"engine": engine} | read_origin(path)
+        return Run(
+            experiment=experiment.name,
+            method=method,
+            seed=experiment.seed,
+            overrides=overrides_of(experiment, experiment.name, method),
+            settings=settings_of(experiment),
+            planned=experiment.rounds,
+            finished=bool(summary) and summary["rounds"] == lines[-1]["round"],
+            rounds=tuple(evaluated(line) for line in lines),
+            summary={"bytes": _bytes(lines, summary), "bits": summary.get("bits", {})},
+            origin={
+                "command": command_of(experiment, method),
+                "commit": recorded.get("commit") or begun["commit"],
+                "machine": begun["machine"],
+                "version": summary.get("version", begun["version"]),
+                "engine": begun["engine"],
+            },
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} is not the folder of a run ({error!r}); remove it") from error
 
@@ -288,26 +293,6 @@ def read_origin(path: Path) -> Json:
     if (path / ORIGIN).is_file():
         stored = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
     return {key: value for key, value in stored.items() if value is not None}
-
-
-def _run(
-    experiment: Experiment, method: str, lines: Sequence[Json], summary: Json, origin: Json
-) -> Run:
-    recorded = summary.get("environment", {}).get("commit") or origin["commit"]
-    version = summary.get("version", origin["version"])
-    command = {"command": command_of(experiment, method)}
-    return Run(
-        experiment=experiment.name,
-        method=method,
-        seed=experiment.seed,
-        overrides=overrides_of(experiment, experiment.name, method),
-        settings=settings_of(experiment),
-        planned=experiment.rounds,
-        finished=bool(summary) and summary["rounds"] == lines[-1]["round"],
-        rounds=tuple(evaluated(line) for line in lines),
-        summary={"bytes": _bytes(lines, summary), "bits": summary.get("bits", {})},
-        origin=command | origin | {"commit": recorded, "version": version},
-    )
 
 
 def evaluated(line: Json) -> Json:
@@ -322,27 +307,19 @@ def evaluated(line: Json) -> Json:
             for name, view in kept["views"].items()
             if name in elected or not name.startswith("as_group")
         }
-    kept["bytes"] = line["bytes"]
-    inference = line.get("inference")
-    if inference:
-        kept["inference"] = {key: inference[key] for key in INFERENCE if inference[key] is not None}
-        course = [
-            {"round": part["round"], "matched": part["matched"]}
-            for part in inference.get("rounds", ())
-            if part["matched"] is not None
-        ]
-        if course:
-            kept["inference"]["rounds"] = course
+    if "inference" in line:
+        found = {key: line["inference"].get(key) for key in INFERENCE}
+        kept["inference"] = {key: value for key, value in found.items() if value is not None}
+        parts = [{key: part[key] for key in COURSE} for part in line["inference"].get("rounds", ())]
+        course = [part for part in parts if part["matched"] is not None]
+        kept["inference"] |= {"rounds": course} if course else {}
     return kept
 
 
 def _bytes(lines: Sequence[Json], summary: Json) -> Json:
     """Return the bytes that a selected client sends and receives in a round."""
+    keys = {way: f"{way}_per_client_round" for way in ("up", "down")}
     if summary:
-        keys = [f"{way}_per_client_round" for way in ("up", "down")]
-        return {key: float(summary["bytes"][key]) for key in keys}
-    if not lines or not lines[-1]["asked"]:
-        return {}
-    asked = lines[-1]["round"] * lines[-1]["asked"]
-    totals = lines[-1]["bytes"]
-    return {f"{way}_per_client_round": totals[f"{way}_total"] / asked for way in ("up", "down")}
+        return {key: float(summary["bytes"][key]) for key in keys.values()}
+    asked = lines[-1]["round"] * lines[-1]["asked"] if lines else 0
+    return {key: lines[-1]["bytes"][f"{way}_total"] / asked for way, key in keys.items() if asked}

@@ -9,30 +9,20 @@ from importlib.resources import files
 
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError
-from paper.ledger import HERE, Identity, Json, Run, canonical
+from paper.ledger import HERE, Identity, Json, Run
 
 DECLARED: Json = tomllib.loads((HERE / "studies.toml").read_text(encoding="utf-8"))
 LISTS = DECLARED.pop("lists")
-OUR_OWN = "Our own"  # how the title of a study starts that is not in the paper
 
 
 @dataclass(frozen=True)
-class Planned:
+class Planned(Identity):
     """One run that a study needs."""
 
-    experiment: str
-    method: str
-    seed: int
-    overrides: Json
     rounds: int
     evaluate_every: int
     changed: Json = field(default_factory=dict, compare=False)  # by the user, so not in the label
     reached: int = field(default=0, compare=False)  # the last evaluated round, if it was begun
-
-    @property
-    def identity(self) -> Identity:
-        """What distinguishes this run from others, as `Run.identity`."""
-        return self.experiment, self.method, canonical(self.overrides), self.seed
 
     @property
     def label(self) -> str:
@@ -116,16 +106,7 @@ def complete(run: Run, rounds: int) -> bool:
     return any(line["round"] == rounds for line in run.rounds)
 
 
-def state(runs: Sequence[Run]) -> list[tuple[str, int, int, list[str]]]:
-    """Return for each study its title, how many runs it takes and has, and the ones begun."""
-    rows = []
-    for name, spec in DECLARED.items():
-        planned = needed(name)
-        lacking = missing(planned, runs)
-        begun = [
-            f"{item.method} seed {item.seed}: round {item.reached} of {item.rounds}"
-            for item in lacking
-            if item.reached
-        ]
-        rows.append((spec["title"], len(planned), len(planned) - len(lacking), begun))
-    return rows
+def state(runs: Sequence[Run]) -> list[tuple[str, int, list[Planned]]]:
+    """Return for each study its title, how many runs it takes, and those that are missing."""
+    planned = {spec["title"]: needed(name) for name, spec in DECLARED.items()}
+    return [(title, len(own), missing(own, runs)) for title, own in planned.items()]

@@ -5,15 +5,17 @@ settings that was run, and rows beside those of the paper.
 """
 
 import json
+import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from e2fl.metrics.intervals import Interval, over_seeds
+from e2fl.runs.records import numbers_of
 from paper.ledger import HERE, Json, Run, canonical
 
 TEMPLATES = Environment(
@@ -30,6 +32,7 @@ FEWEST = 3  # seeds for an interval worth the name; two may agree by accident
 NONE = "–"
 
 PAPER: Json = json.loads((HERE / "paper.json").read_text(encoding="utf-8"))
+PRINTED = numbers_of(PAPER)  # by path, such as table1/e2fl/group/worst10
 DECLARED: Json = tomllib.loads((HERE / "tables.toml").read_text(encoding="utf-8"))
 
 
@@ -49,45 +52,74 @@ class Repeats:
 
     rows: pd.DataFrame  # of the frame: all rounds of these runs
     round: int | None = None  # None: the last round of each
+    view: str = ""  # the models that are scored, if not those that serve the clients
+
+    def figures(self, number: int | None = None) -> pd.DataFrame:
+        """Return a row for each seed, at the round or at another one.
+
+        A run that ended before by itself (Local) keeps its last figures.
+        """
+        number, rounds = number or self.round, self.rows["round"]
+        there = (rounds == number) | (self.rows["ended"] & (rounds < (number or 0)))
+        rows = self.rows if number is None else self.rows[there]
+        return rows.drop_duplicates("seed", keep="last").set_index("seed")
 
     @property
     def seeds(self) -> int:
         """The number of runs."""
-        return self.rows["seed"].nunique() if len(self.rows) else 0
+        return len(self.figures())
 
-    def values(self, path: str, number: int | None = None) -> "pd.Series[float]":
+    def values(self, path: str, number: int | None = None) -> dict[int, float]:
         """Return a figure by seed, at the round or another one, without seeds that lack it."""
-        if path not in self.rows:
-            return pd.Series(dtype=float)
-        number, seeds = number or self.round, self.rows["seed"]
-        last = ~seeds.duplicated(keep="last")
-        chosen = last if number is None else self.rows["round"] == number
-        return self.rows[path][chosen].set_axis(seeds[chosen]).dropna()
+        if self.view and path.startswith(("group", "clients", "protected")):
+            path = f"views/{self.view}/{path}"
+        figures = self.figures(number)
+        return dict(figures[path].dropna()) if path in figures else {}
 
     def mean(self, path: str, number: int | None = None) -> Interval | None:
         """Return the mean of a figure over seeds, with its interval; None if not measured."""
         values = self.values(path, number)
-        return over_seeds(list(values)) if len(values) else None
-
-    def interval(self, column: Column, view: str = "") -> Interval | None:
-        """Return the mean over seeds for a column, of the models of a view."""
-        in_view = view and column.path.startswith(("group", "clients", "protected"))
-        return self.mean(f"views/{view}/{column.path}" if in_view else column.path, column.round)
+        return over_seeds(list(values.values())) if values else None
 
 
-@dataclass(frozen=True)
+Means = list[Interval | None]
+Labelled = dict[tuple[str, ...], Repeats]  # by the first cells of a row
+
+
+@dataclass
 class Table:
-    """Rows of strings under titles; `not_run` names the methods that the ledger lacks."""
+    """Rows of text: a head, of which seeds and rounds are filled in, and columns of figures."""
 
-    titles: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    not_run: tuple[str, ...] = ()
-    empty: bool = False
+    head: Sequence[str]
+    columns: Sequence[Column] = ()
+    not_run: Sequence[str] = ()  # the methods that the ledger lacks
+    rows: list[list[str]] = field(default_factory=list)
+
+    @property
+    def titles(self) -> list[str]:
+        """The titles of all columns."""
+        return [*self.head, *(column.title for column in self.columns)]
+
+    def add(
+        self, label: Sequence[str], means: Means, seeds: object, number: object, sign: str = ""
+    ) -> None:
+        """Add a row; label: the first cells, without seeds and round."""
+        filled = {"seeds": str(seeds), "round": str(number), "rounds": str(number)}
+        labels, pairs = iter(label), zip(means, self.columns, strict=True)
+        first = [filled[title] if title in filled else next(labels) for title in self.head]
+        self.rows.append([*first, *(cell(mean, column.digits, sign) for mean, column in pairs)])
+
+    def add_runs(self, label: Sequence[str], runs: Repeats) -> Means:
+        """Add the row of these runs, and return its figures."""
+        means = [runs.mean(column.path, column.round) for column in self.columns]
+        seeds = max((mean.count for mean in means if mean), default=runs.seeds)
+        self.add(label, means, seeds, runs.round)
+        return means
 
     @property
     def text(self) -> str:
         """The table in Markdown: numbers to the right, and a label is not repeated."""
-        if self.empty:
+        if not self.rows:
             return "Not run: the ledger has no run for this table."
         marks = ["---" if position < 2 else "--:" for position in range(len(self.titles))]
         lines, before = [self.titles, marks], ""
@@ -110,6 +142,12 @@ def select(
     return frame[chosen if method is None else chosen & (frame["method"] == method)]
 
 
+def by_variant(frame: pd.DataFrame) -> Iterator[tuple[Run, pd.DataFrame]]:
+    """Yield the rows of each method with the same overrides, and the first of their runs."""
+    for _, rows in frame.groupby(["experiment", "method", "overrides"]):
+        yield rows["run"].iloc[0], rows
+
+
 def shared_rounds(seeds: "pd.Series[int]") -> list[int]:
     """Return the last round that three seeds share, and the last one, if it differs.
 
@@ -121,32 +159,21 @@ def shared_rounds(seeds: "pd.Series[int]") -> list[int]:
     return sorted({int(enough.index.max()), int(seeds.index.max())})
 
 
-def repeats_of(rows: pd.DataFrame, until: int = 0) -> list[Repeats]:
+def repeats_of(rows: pd.DataFrame, at: int | None = None, until: int = 0) -> list[Repeats]:
     """Return runs at the last round that enough seeds share, and the longest, if it differs.
 
-    until: rounds after this one do not count, unless a run has no others; 0: all count.
+    at: only at this round. until: rounds after this one do not count, unless a run has no others;
+    0: all count.
     """
-    if not len(rows):
-        return []
-    early = rows if not until else rows[rows["round"] <= until]
+    if at is not None or not len(rows):
+        return [Repeats(rows, at)]
+    early = rows[rows["round"] <= (until or math.inf)]
     counted = pd.concat([early, rows[~rows["seed"].isin(early["seed"])]])
     seeds = counted.groupby("round")["seed"]
     return [
         Repeats(rows[rows["seed"].isin(seeds.get_group(number))], number)
         for number in shared_rounds(seeds.size())
     ]
-
-
-def picked(rows: pd.DataFrame, at: int | None = None) -> list[Repeats]:
-    """Return the runs that have evaluated this round, and those that ended before it (Local).
-
-    at: None for `repeats_of`.
-    """
-    if at is None or not len(rows):
-        return repeats_of(rows)
-    there = rows["seed"].isin(rows.loc[rows["round"] == at, "seed"])
-    own = rows[there | rows["ended"]]
-    return [Repeats(own, at if there[own.index].all() else None)] if len(own) else []
 
 
 def columns(*names: str) -> list[Column]:
@@ -162,73 +189,69 @@ def declared(name: str) -> Json:
 
 def table(name: str, frame: pd.DataFrame, overrides: Mapping[str, Any] | None = None) -> Table:
     """Return a table from this frame; overrides: with which it is made, beside its own ones."""
-    spec = declared(name)
-    base = spec.get("overrides", {}) | dict(overrides or {})
+    spec, rows = declared(name), labelled(name, frame, overrides)
+    shown = [
+        column
+        for column in columns(*spec["columns"])
+        if not column.round or any(own.mean(column.path, column.round) for own in rows.values())
+    ]
+    not_run = [label[0] for label, own in rows.items() if not own.seeds]
+    made = Table(spec.get("head", ["method", "", "seeds", "round"]), shown, not_run)
+    if len(not_run) == len(rows):
+        return made
     if "paper" in spec:
-        return _beside_paper(spec, select(frame, spec["experiment"], base), not overrides)
-    rows = labelled(name, frame, base)
-    shown = columns(*spec["columns"])
-    if spec.get("missing"):  # no run has reached the rounds of these columns
-        shown = [
-            c for c in shown if not c.round or any(r.mean(c.path, c.round) for r in rows.values())
-        ]
-    made = [_row(spec, label, repeats, shown, view) for (label, view), repeats in rows.items()]
-    kept = [row for row in made if spec.get("missing") or set(row[-len(shown) :]) != {NONE}]
-    not_run = tuple(label[0] for (label, _), repeats in rows.items() if not repeats.seeds)
-    empty = len(not_run) == len(rows)
-    return Table((*spec["head"], *(column.title for column in shown)), tuple(kept), not_run, empty)
+        _add_beside_paper(made, spec, frame, dict(overrides or {}))
+        return made
+    for label, own in rows.items():
+        if not any(made.add_runs(label, own)) and not spec.get("missing"):
+            made.rows.pop()
+    return made
 
 
-Label = tuple[tuple[str, ...], str]  # the first cells of a row, and the model that is scored
-
-
-def labelled(name: str, frame: pd.DataFrame, base: Mapping[str, Any]) -> dict[Label, Repeats]:
+def labelled(
+    name: str, frame: pd.DataFrame, overrides: Mapping[str, Any] | None = None
+) -> Labelled:
     """Return the runs of each row of a table."""
     spec = declared(name)
+    base = spec.get("overrides", {}) | dict(overrides or {})
     if "by" in spec:
         return _combinations(spec, frame[frame["experiment"] == spec["experiment"]], base)
-    rows: dict[Label, Repeats] = {}
+    rows: Labelled = {}
     for row in spec["rows"]:
-        overrides = {**base, **row.get("overrides", {})}
-        own = select(frame, spec["experiment"], overrides, row["method"])
+        own = select(frame, spec["experiment"], base | row.get("overrides", {}), row["method"])
         label = row["label"] if isinstance(row["label"], list) else [row["label"]]
-        for number in spec.get("rounds", [spec.get("at")]):
-            found = picked(own, number) or ([Repeats(own)] if spec.get("missing") else [])
-            cells = (*label, str(number)) if "rounds" in spec else tuple(label)
-            for repeats in found[-1:] if spec.get("longest") else found[:1]:
-                rows[cells, row.get("view", "")] = repeats
-    if spec.get("same_seeds") and rows:
-        seeds = set.intersection(*(set(repeats.rows["seed"]) for repeats in rows.values()))
+        for at in spec["at"] if isinstance(spec.get("at"), list) else [spec.get("at")]:
+            found = repeats_of(own, at)[-1 if spec.get("longest") else 0]
+            rows[*label, str(at)] = replace(found, view=row.get("view", ""))
+    if spec.get("same_seeds"):
+        seeds = set.intersection(*(set(own.figures().index) for own in rows.values()))
         return {
-            key: Repeats(row.rows[row.rows["seed"].isin(seeds)], row.round)
-            for key, row in rows.items()
+            cells: replace(runs, rows=runs.rows[runs.rows["seed"].isin(seeds)])
+            for cells, runs in rows.items()
         }
     return rows
 
 
-def _combinations(spec: Json, frame: pd.DataFrame, base: Mapping[str, Any]) -> dict[Label, Repeats]:
+def _combinations(spec: Json, frame: pd.DataFrame, base: Json) -> Labelled:
     """Return the runs that differ in settings below `free` only, by what `by` names.
 
     Rows are sorted by the values, or by variant and from the largest figure of `largest` down.
     """
-    found: dict[tuple[int, tuple[Any, ...]], list[pd.DataFrame]] = {}
-    for _, rows in frame.groupby(["method", "overrides"]):
-        run: Run = rows["run"].iloc[0]
+    found = []
+    for run, rows in by_variant(frame):
         free = tuple(spec["free"])
         rest = {key: value for key, value in run.overrides.items() if not key.startswith(free)}
         for position, variant in enumerate(spec["variants"]):
             if (run.method, rest) == (variant["method"], base | variant.get("overrides", {})):
-                cells = variant.get("cells") or [_named(key, run, variant) for key in spec["by"]]
-                found.setdefault((position, tuple(cells)), []).append(rows)
-    made: dict[tuple[Any, ...], tuple[tuple[str, ...], Repeats]] = {}
-    for (position, values), parts in found.items():
-        own = pd.concat(parts)
-        cells = tuple(part if isinstance(part, str) else f"{part:g}" for part in values)
-        for repeats in picked(own, spec.get("at"))[:1]:
-            size = repeats.mean(spec["largest"]) if "largest" in spec else None
-            key = (position, -size.value) if size is not None else (0, 0)
-            made[(*key, *values)] = cells, repeats
-    return {(cells, ""): repeats for _, (cells, repeats) in sorted(made.items())}
+                values = variant.get("cells") or [_named(key, run, variant) for key in spec["by"]]
+                own = repeats_of(rows, spec.get("at"))[0]
+                size = own.mean(spec["largest"]) if "largest" in spec else None
+                found.append(((position, -size.value) if size else (0, 0), values, own))
+    found.sort(key=lambda row: row[:2])
+    return {
+        tuple(part if isinstance(part, str) else f"{part:g}" for part in values): own
+        for _, values, own in found
+    }
 
 
 def _named(key: str, run: Run, variant: Json) -> Any:
@@ -252,83 +275,39 @@ def ballot_name(settings: Mapping[str, Any], part: str) -> str:
     return f"{own['buckets']} buckets{finer}"
 
 
-def _row(
-    spec: Json, label: Sequence[str], repeats: Repeats, shown: Sequence[Column], view: str
-) -> tuple[str, ...]:
-    seeds, cells = _cells(repeats, shown, view)
-    filled = {"seeds": seeds} | ({} if "rounds" in spec else {"round": str(repeats.round)})
-    labels = iter(label)  # where rows are at several rounds, the round is a part of it
-    return (*(filled.get(title) or next(labels) for title in spec["head"]), *cells)
+def _add_beside_paper(made: Table, spec: Json, frame: pd.DataFrame, overrides: Json) -> None:
+    """Add each method's row of the paper, our rows, and the differences.
 
-
-def _cells(
-    repeats: Repeats, shown: Sequence[Column], view: str = ""
-) -> tuple[str, tuple[str, ...]]:
-    """Return on how many seeds a row is based, those that have its figures, and the figures."""
-    means = [repeats.interval(column, view) for column in shown]
-    seeds = max((mean.count for mean in means if mean), default=repeats.seeds)
-    return str(seeds), tuple(
-        cell(mean, column.digits) for mean, column in zip(means, shown, strict=True)
-    )
-
-
-def _beside_paper(spec: Json, rows: pd.DataFrame, as_paper: bool) -> Table:
-    """Return each method's row of the paper, our rows, and the differences.
-
-    as_paper: our runs have the paper's settings, so that its rows are shown where ours are missing.
+    The paper's rows are shown where ours are missing only if ours have the paper's settings.
     """
-    shown = columns(*spec["columns"])
-    made: list[tuple[str, ...]] = []
-    not_run, printed = [], set()
+    rows = select(frame, spec["experiment"], spec.get("overrides", {}) | overrides)
+    printed = {None}
     for row in spec["rows"]:
-        label, rounds = row["label"], row.get("rounds", spec.get("rounds")) or ""
+        label, rounds = row["label"], row.get("rounds", spec.get("rounds", 0))
         own = rows[rows["method"] == row["method"]]
-        given = row.get("paper") if as_paper or spec.get("reference") else None
-        theirs = [paper_value(f"{spec['paper']}/{given}/{column.path}") for column in shown]
-        if given is not None and given not in printed and (len(own) or as_paper):
+        given = row.get("paper") if not overrides or spec.get("reference") else None
+        figures = [PRINTED.get(f"{spec['paper']}/{given}/{column.path}") for column in made.columns]
+        theirs = [None if figure is None else Interval(figure) for figure in figures]
+        if given not in printed and (len(own) or not overrides):
             printed.add(given)
-            seeds = str(spec.get("paper_seeds", PAPER["seeds"]))
-            formatted = [_number(value, c.digits) for value, c in zip(theirs, shown, strict=True)]
-            name = row.get("paper_label", label)
-            made.append((name, "paper", seeds, str(rounds), *formatted))
-        if not len(own):
-            not_run.append(label)
-            made += [(label, "ours", "0", NONE, *(NONE for _ in shown))] if as_paper else []
-        for repeats in repeats_of(own, int(rounds or 0) if "paper" in row else 0):
-            view = row.get("view", "")
-            seeds, cells = _cells(repeats, shown, view)
-            made.append((label, "ours", seeds, str(repeats.round), *cells))
-            if given is not None and as_paper and spec.get("differences"):
-                means = [repeats.interval(column, view) for column in shown]
-                differences = [
-                    _number(
-                        mean.value - value if mean and value is not None else None, c.digits, "+"
-                    )
-                    for mean, value, c in zip(means, theirs, shown, strict=True)
-                ]
-                made.append((label, "difference", "", "", *differences))
-    titles = ("method", "", "seeds", "round", *(column.title for column in shown))
-    return Table(titles, tuple(made), tuple(not_run), not len(rows))
+            name, seeds = row.get("paper_label", label), spec.get("paper_seeds", PAPER["seeds"])
+            made.add([name, "paper"], theirs, seeds, rounds or "")
+        if not len(own) and not overrides:
+            made.add([label, "ours"], [None] * len(theirs), 0, NONE)
+        for runs in repeats_of(own, until=rounds if "paper" in row else 0) if len(own) else ():
+            ours = made.add_runs([label, "ours"], replace(runs, view=row.get("view", "")))
+            if given is not None and not overrides and spec.get("differences"):
+                pairs = zip(ours, theirs, strict=True)
+                differences = [a and b and Interval(a.value - b.value) for a, b in pairs]
+                made.add([label, "difference"], differences, "", "", "+")
 
 
-def paper_value(path: str) -> float | None:
-    """Return one of the paper's numbers, such as table1/e2fl/group/worst10."""
-    part: Any = PAPER
-    for name in path.split("/"):
-        part = part.get(name) if isinstance(part, dict) else None
-    return None if part is None else float(part)
-
-
-def cell(mean: Interval | None, digits: int) -> str:
+def cell(mean: Interval | None, digits: int, sign: str = "") -> str:
     """Return the mean and half the width of its interval, if there is one and it is visible."""
     if mean is None:
         return NONE
     half = round(mean.half or 0.0, digits)
-    return f"{mean.value:.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
-
-
-def _number(value: float | None, digits: int, sign: str = "") -> str:
-    return NONE if value is None else f"{value:{sign}.{digits}f}"
+    return f"{mean.value:{sign}.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
 
 
 def seeds_text(count: int) -> str:
@@ -347,12 +326,28 @@ def leaderboard(frame: pd.DataFrame) -> list[tuple[str, Table]]:
     Methods have their shipped settings; by_group participation, known groups for IFCA and the
     recommended coarse ballots are rows of their own. On Adult, the smallest EOD is first.
     """
-    boards: dict[str, list[pd.DataFrame]] = {}
-    for _, rows in frame.groupby(["experiment", "method", "overrides"]):
-        run: Run = rows["run"].iloc[0]
+    boards: dict[str, Labelled] = {}
+    for run, rows in by_variant(frame):
         if run.experiment in BOARD["titles"] and is_method(run):
-            boards.setdefault(_heading(run), []).append(rows)
+            boards.setdefault(_heading(run), {})[(described(run),)] = repeats_of(rows)[0]
     return [(heading, _board(own)) for heading, own in sorted(boards.items())]
+
+
+def _board(methods: Labelled) -> Table:
+    adult = next(iter(methods.values())).rows["experiment"].iloc[0] == "adult"
+    name, order = "leaderboard", ["group/worst10", "clients/worst10"]
+    if adult:
+        name, order = "leaderboard_adult", ["protected/eod"]
+    made = Table(["method", "seeds", "rounds"], columns(name))
+
+    def rank(label: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
+        means = [methods[label].mean(path) for path in order]
+        value = next((mean.value for mean in means if mean), 0.0)
+        return abs(value) if adult else -value, label
+
+    for label in sorted(methods, key=rank):
+        made.add_runs(label, methods[label])
+    return made
 
 
 def is_method(run: Run) -> bool:
@@ -373,21 +368,6 @@ def _heading(run: Run) -> str:
     parts = [f"{key.removesuffix('.name').split('.')[-1]} = {changes[key]}" for key in changes]
     title = BOARD["titles"][run.experiment]
     return f"{title}: {', '.join(parts)}" if parts else title
-
-
-def _board(methods: Iterable[pd.DataFrame]) -> Table:
-    ranked: list[tuple[float, tuple[str, ...]]] = []
-    for rows in methods:
-        run: Run = rows["run"].iloc[0]
-        adult = run.experiment == "adult"
-        shown = columns("leaderboard_adult" if adult else "leaderboard")
-        repeats = repeats_of(rows)[0]
-        rank = repeats.interval(shown[1]) or repeats.interval(shown[2])
-        score = 0.0 if rank is None else -abs(rank.value) if adult else rank.value
-        _, cells = _cells(repeats, shown)
-        ranked.append((-score, (described(run), str(repeats.seeds), str(repeats.round), *cells)))
-    titles = ("method", "seeds", "rounds", *(column.title for column in shown))
-    return Table(titles, tuple(row for _, row in sorted(ranked)))
 
 
 def described(run: Run) -> str:

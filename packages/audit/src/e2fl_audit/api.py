@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from e2fl_audit import __version__
-from e2fl_audit.clients import ClientSpread, client_spread
-from e2fl_audit.counting import RateTable, without_small_cells
+from e2fl_audit.clients import client_spread
+from e2fl_audit.counting import hide_small
 from e2fl_audit.files import write
-from e2fl_audit.findings import Figure, find
+from e2fl_audit.findings import find
 from e2fl_audit.rates import calibration, evaluate, overall
 from e2fl_audit.reader import Table, read_table
 from e2fl_audit.settings import MIN_CLIENTS, AuditError, Settings
@@ -30,15 +30,23 @@ class Audit:
 
     table: Table
     settings: Settings
-    results: list[list[RateTable]]  # for each grouping, the table of each rate
-    all_rows: list[RateTable]  # the rates of all rows together
-    spread: ClientSpread | None
-    figures: list[Figure]
-    sentences: list[str]
-    calibration: pd.DataFrame
-    notes: list[str]
     command: str = ""
-    created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        self.table = table = hide_small(self.table, settings.suppress_below)
+        self.results = evaluate(table, settings)  # for each grouping, the table of each rate
+        self.all_rows = overall(table, settings)  # the rates of all rows together
+        self.spread = None if settings.ll144 else client_spread(table, settings)
+        self.figures, self.sentences = find(table, self.results, self.all_rows, self.spread)
+        self.calibration = calibration(table, settings)
+        self.notes = table.notes + [
+            f"By {first.grouping.name}, no group has {MIN_CLIENTS} clients or more: differences "
+            "between groups cannot be told from differences between clients."
+            for first, *_ in self.results
+            if first.frame["clients"].max() < MIN_CLIENTS and not table.is_measure
+        ]
 
     @property
     def rates(self) -> pd.DataFrame:
@@ -170,7 +178,7 @@ def audit(
     if not all(isinstance(name, str | None) for name in names):
         raise AuditError("name columns of the table; add arrays to it, as in frame.assign(p=p)")
     named = replace(settings, groups=tuple(features or ()), **roles)
-    return examine(read_table(data, named), settings)
+    return Audit(read_table(data, named), settings)
 
 
 def _of_arrays(
@@ -189,30 +197,3 @@ def _of_arrays(
         what = f"; these have {', '.join(map(str, lengths))}" if lengths else ""
         raise AuditError(f"pass a table, or arrays with the same number of rows{what}")
     return pd.DataFrame(columns), {role: role for role in given}, list(groups)
-
-
-def examine(table: Table, settings: Settings) -> Audit:
-    """Audit a table that was read."""
-    table = without_small_cells(table, settings.suppress_below)
-    results, all_rows = evaluate(table, settings), overall(table, settings)
-    spread = None
-    if not settings.ll144:
-        spread = client_spread(table, settings.suppress_below, settings.seed)
-    figures, sentences = find(table, results, all_rows, spread)
-    notes = [
-        f"By {first.grouping.name}, no group has {MIN_CLIENTS} clients or more: differences "
-        "between groups cannot be told from differences between clients."
-        for first, *_ in results
-        if first.frame["clients"].max() < MIN_CLIENTS and not table.is_measure
-    ]
-    return Audit(
-        table=table,
-        settings=settings,
-        results=results,
-        all_rows=all_rows,
-        spread=spread,
-        figures=figures,
-        sentences=sentences,
-        calibration=calibration(table, settings),
-        notes=[*table.notes, *notes],
-    )

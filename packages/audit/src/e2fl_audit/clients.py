@@ -10,6 +10,7 @@ from scipy.special import bdtr
 from e2fl_audit.counting import smallest
 from e2fl_audit.files import Numbers
 from e2fl_audit.reader import Table
+from e2fl_audit.settings import Settings
 from e2fl_audit.statistics import holm, wilson
 
 SIMULATIONS = 400
@@ -51,14 +52,14 @@ class ClientSpread:
         return self.frame.sort_values("value", ascending=up, kind="stable").head(10)
 
 
-def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread | None:
+def client_spread(table: Table, settings: Settings) -> ClientSpread | None:
     """Return the spread over clients, or None where the table has none.
 
     A small client is not hidden alone: it would be the total less all others.
     """
     frame = client_frame(table)
     if frame is not None:
-        hidden = list(smallest(frame["n"].to_numpy(), suppress_below))
+        hidden = list(smallest(frame["n"].to_numpy(), settings.suppress_below))
         frame = frame.drop(frame.index[hidden]).reset_index(drop=True)
     if frame is None or len(frame) < 2:
         return None
@@ -70,7 +71,7 @@ def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread 
         table=table,
         frame=frame,
         measures=_spread(value),
-        chance=_chance(value, n, seed) if counted else None,
+        chance=_chance(value, n, settings.seed) if counted else None,
         below=_below(frame) if counted else (),
     )
 

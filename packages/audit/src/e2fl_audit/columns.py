@@ -1,7 +1,7 @@
 """The role of each column of a table: as named by the user, or recognised by common names."""
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -20,16 +20,11 @@ SEX, RACE = NAMES["attributes"]["sex"], NAMES["attributes"]["race"]
 MANY = 20  # times as many possible rows as rows: repeats are then no coincidence
 
 
-@dataclass
-class Roles:
-    """The names of the columns that are used."""
+def choose(sheet: Sheet, settings: Settings) -> tuple[dict[str, str], list[str]]:
+    """Return the columns of roles (y, y_hat, score, accuracy, n, client) and of groups.
 
-    values: dict[str, str]  # of y, y_hat, score, accuracy, n and client, where there are such
-    groups: list[str]
-
-
-def choose(sheet: Sheet, settings: Settings) -> Roles:
-    """Return the columns to read, or raise an error that says which one is missing."""
+    It is an error if one is missing.
+    """
     values = {
         role: _named(sheet, getattr(settings, role), option)
         for role, option in OPTIONS.items()
@@ -53,7 +48,7 @@ def choose(sheet: Sheet, settings: Settings) -> Roles:
         if used.count(name) > 1:
             what = f"column '{name}' is used twice, such as for label and group"
             raise AuditError(f"{sheet.name}: {what}; name another one")
-    return Roles(values, list(named or _usual_groups(sheet, settings)))
+    return values, list(named or _usual_groups(sheet, settings))
 
 
 def _named(sheet: Sheet, name: str, option: str) -> str:
@@ -94,10 +89,10 @@ def _usual_groups(sheet: Sheet, settings: Settings) -> list[str]:
     return names
 
 
-def cautions(sheet: Sheet, roles: Roles) -> list[str]:
+def cautions(sheet: Sheet, roles: Mapping[str, str], groups: Sequence[str]) -> list[str]:
     """Return what is suspicious about the columns that are not used, and about the rows."""
     sentences, rows = [], len(sheet.cells)
-    used = {*roles.values.values(), *roles.groups}
+    used = {*roles.values(), *groups}
     weights, identifiers = (NAMES["attributes"][kind] for kind in ("weights", "identifiers"))
     for name in (name for name in sheet.columns.values() if name not in used):
         if plain(name) in weights:
@@ -110,7 +105,7 @@ def cautions(sheet: Sheet, roles: Roles) -> list[str]:
                     f"are of {noun(persons, 'person')}. Rows of one person are not independent; "
                     f"pass --client '{name}', or keep one row of each."
                 )
-    return sentences + (_repeats(sheet.cells) if roles.values.keys() & {"y", "y_hat"} else [])
+    return sentences + (_repeats(sheet.cells) if roles.keys() & {"y", "y_hat"} else [])
 
 
 def _repeats(cells: pd.DataFrame) -> list[str]:

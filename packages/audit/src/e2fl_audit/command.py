@@ -12,6 +12,8 @@ from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 
+from e2fl_audit.settings import AuditError, Settings
+
 DESCRIPTION = """\
 Audit a table of scores or predictions for fairness, and write one self-contained page.
 
@@ -48,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, program: str, command: str) -> int:
     """Audit the table, write the files and print what was found; 130 if interrupted."""
-    from e2fl_audit.settings import AuditError
-
     try:
         return _run(options, command)
     except AuditError as error:
@@ -61,10 +61,9 @@ def run(options: argparse.Namespace, program: str, command: str) -> int:
 
 
 def _run(options: argparse.Namespace, command: str) -> int:
-    from e2fl_audit.api import examine
+    from e2fl_audit.api import Audit
     from e2fl_audit.page import rate_frame
     from e2fl_audit.reader import read_table
-    from e2fl_audit.settings import Settings
 
     source: Path = options.table
     out = options.out or source.with_name(f"{source.stem}-audit.html")
@@ -75,8 +74,7 @@ def _run(options: argparse.Namespace, command: str) -> int:
     given["reference"] = tuple(options.reference)
     known = {field.name for field in fields(Settings)}
     settings = Settings(**{name: value for name, value in given.items() if name in known})
-    audit = examine(read_table(source, settings), settings)
-    audit.command = command
+    audit = Audit(read_table(source, settings), settings, command)
     for target in targets:
         audit.save(target, as_json=target is options.json)
     print("\n".join(audit.sentences))
@@ -89,8 +87,6 @@ def _run(options: argparse.Namespace, command: str) -> int:
 
 def _require_free(targets: Sequence[Path], source: Path) -> None:
     """Raise an error if a file to be written is the input, or is to be written twice."""
-    from e2fl_audit.settings import AuditError
-
     paths = [path.resolve() for path in targets]
     if source.resolve() in paths:
         raise AuditError(f"{source} is the table itself; choose another file to write to")

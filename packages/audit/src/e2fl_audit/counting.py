@@ -1,8 +1,8 @@
 """Rates as quotients of counts, the counts of each group and client, and which stay hidden."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ JUDGED, SUPPRESSED, UNDER_SHARE = "judged", "suppressed", "under 2 %"
 NUMBERS = ["n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
 NUMBERS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
 NUMBERS += ["p", "p_holm"]
+BOUNDS = ["difference_low", "difference_high", "ratio_low", "ratio_high"]
 FIELDS = ["group", *NUMBERS, "status", "judged", "below_four_fifths"]
 
 
@@ -76,77 +77,33 @@ class RateTable:
     # of; status: judged, or why not.
     frame: pd.DataFrame
     overall: float  # the rate of all rows together
-    unit: str = "%"
     reference: str | None = None
     turned: tuple[int, int] | None = None  # clients inside which the difference turns, of so many
 
-    @property
-    def is_measure(self) -> bool:
-        """Whether its rows are clients."""
-        return self.rate.hits == self.rate.base
-
-    @cached_property
-    def rows(self) -> list[Any]:
-        return list(self.frame.itertuples(index=False, name="GroupRate"))
-
-    @cached_property
-    def judged(self) -> list[Any]:
-        return [row for row in self.rows if row.judged]
-
-    @cached_property
-    def extremes(self) -> tuple[Any, Any] | None:
-        """The least and the most favourable of the judged groups, if there are two or more."""
-        sign = -1 if self.rate.better < 0 else 1
-        if len(self.judged) < 2:
-            return None
-        ends = (min, max)
-        low, best = (end(self.judged, key=lambda row: sign * row.value) for end in ends)
-        return low, best
-
-    @property
-    def gap(self) -> float:
-        values = [row.value for row in self.judged]
-        return max(values) - min(values) if len(values) > 1 else math.nan
-
-    @property
-    def apart(self) -> bool:
-        """Whether the judged groups have different values at all, beyond rounding."""
-        return self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
-
-    @property
-    def tested(self) -> list[Any]:
-        return [row for row in self.rows if not math.isnan(row.p_holm)]
-
-    @property
-    def lowest_p(self) -> float:
-        return min((float(row.p_holm) for row in self.tested), default=math.nan)
-
-    @property
-    def significant(self) -> bool:
-        return self.lowest_p < 0.05
-
-    @property
-    def low_differs(self) -> bool:
-        """Whether the least favourable group differs from the rest by more than chance explains."""
-        return self.apart and self.extremes is not None and self.extremes[0].p_holm < 0.05
-
-    @property
-    def reach(self) -> float:
-        """The largest difference from the reference that the intervals allow."""
-        ends = [
-            abs(end) for row in self.judged for end in (row.difference_low, row.difference_high)
-        ]
-        return max((float(end) for end in ends if end >= 0), default=math.nan)
-
-    @property
-    def below(self) -> int:
-        """How many groups are below four fifths of the reference."""
-        return sum(row.below_four_fifths for row in self.rows)
-
-    @property
-    def finds(self) -> bool:
-        """Whether it says how often a label is found."""
-        return bool(self.rate.label) or self.rate.key == "true_positive_rate"
+    def __post_init__(self) -> None:
+        self.unit = "" if self.rate.key == "measure" else "%"
+        self.rows: list[Any] = list(self.frame.itertuples(index=False, name="GroupRate"))
+        self.judged = [row for row in self.rows if row.judged]
+        several, sign = len(self.judged) > 1, -1 if self.rate.better < 0 else 1
+        ends: tuple[Callable[..., Any], ...] = (min, max)
+        low, best = (
+            end(self.judged, key=lambda row: sign * row.value, default=None) for end in ends
+        )
+        self.extremes = (low, best) if several else None  # the least and most favourable
+        self.gap = abs(best.value - low.value) if several else math.nan
+        # Whether the values differ at all, beyond rounding.
+        self.apart = self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
+        self.lowest_p = float(self.frame["p_holm"].min())
+        self.significant = self.lowest_p < 0.05
+        # Whether the least favourable group differs from the rest by more than chance explains.
+        self.low_differs = self.apart and low.p_holm < 0.05
+        # The largest difference from the reference that the intervals allow.
+        reach = self.frame.loc[self.frame["judged"], ["difference_low", "difference_high"]]
+        self.reach = float(reach.abs().max().max())
+        self.below = int(self.frame["below_four_fifths"].sum())  # groups below four fifths
+        self.is_measure = self.rate.hits == self.rate.base  # its rows are clients
+        # Whether it says how often a label is found.
+        self.finds = bool(self.rate.label) or self.rate.key == "true_positive_rate"
 
     def names(self, status: str) -> list[str]:
         """Return the groups with this status."""
@@ -194,12 +151,8 @@ class Counts:
         rng = np.random.default_rng(seed)
         size, width = self.matrix.shape
         draws = max(50, min(resamples, DRAWN_CELLS // max(1, width)))
-        at_once = max(1, DRAWN_CELLS // max(1, size))
-        drawn = np.empty((draws, width))
-        for start in range(0, draws, at_once):
-            count = min(at_once, draws - start)
-            picks = [np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(count)]
-            drawn[start : start + count] = np.stack(picks).astype(np.float64) @ self.matrix
+        picks = (np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(draws))
+        drawn = np.stack([picked @ self.matrix for picked in picks])
         return drawn.reshape(draws, self.groups, -1)
 
 
@@ -229,54 +182,44 @@ def _columns(table: Table) -> csr_array:
     return csr_array(hstack([columns, *of_label]))
 
 
-@dataclass(frozen=True)
-class HiddenGroups:
-    """The positions of the groups of one grouping that are not shown, because they are small.
+def hide_small(table: Table, below: int) -> Table:
+    """Return the table whose groupings say which groups are hidden.
 
-    A hidden group is the total less all others, so a group is never hidden alone.
+    Cells add up to the groups of each attribute, so a hidden group could be computed from them: the
+    crossed grouping is then left out.
     """
-
-    rows: frozenset[int] = frozenset()  # for rates over all rows of a group
-    parts: frozenset[int] = frozenset()  # for rates over some, such as those with a positive label
-
-
-def hidden_groups(table: Table, below: int) -> list[HiddenGroups]:
-    """Return for each grouping the groups that are not shown."""
     if below <= 0:
-        return [HiddenGroups() for _ in table.groupings]
-    hidden = []
-    for grouping in table.groupings:
-        sizes = _sizes(table, grouping)
-        rows = smallest(sizes[:, 0], below)
-        # Rows with the label and those without make up the group, so all rates over parts of the
-        # rows are hidden together.
-        least = np.where(sizes > 0, sizes, np.inf).min(axis=1)
-        hidden.append(HiddenGroups(rows, rows | smallest(least, below)))
-    return hidden
-
-
-def without_small_cells(table: Table, below: int) -> Table:
-    """Return the table without its crossed grouping if a group is hidden.
-
-    Cells add up to the groups of each attribute, so a hidden one could be computed from others.
-    """
-    crossed = [grouping.name for grouping in table.groupings if grouping.crossed]
-    if not crossed or not any(hidden.parts for hidden in hidden_groups(table, below)):
         return table
-    single = [grouping for grouping in table.groupings if not grouping.crossed]
+    groupings = [_hiding(table, grouping, below) for grouping in table.groupings]
+    crossed = [grouping.name for grouping in groupings if grouping.crossed]
+    if not crossed or not any(grouping.hidden_parts for grouping in groupings):
+        return replace(table, groupings=groupings)
+    single = [grouping for grouping in groupings if not grouping.crossed]
     told = f"Groups by {crossed[0]} are not shown: small groups could be computed from them."
     return replace(table, groupings=single, cautions=[*table.cautions, told])
 
 
-def _sizes(table: Table, grouping: Grouping) -> Numbers:
-    """Return the rows, or clients, behind each rate: [groups, rates], all rows first."""
+def _hiding(table: Table, grouping: Grouping, below: int) -> Grouping:
+    """Return the grouping, with its small groups hidden.
+
+    Rows with the label and those without make up a group, so all rates over parts of its rows are
+    hidden together.
+    """
     if table.is_measure:
-        sizes = np.bincount(table.cells[grouping.column], minlength=len(grouping.groups))
-        return sizes.astype(np.float64)[:, None]
-    return count(table, grouping, None).total[:, [N, *(rate.base for rate in rates_of(table))]]
+        counted = np.bincount(table.cells[grouping.column], minlength=len(grouping.groups))
+        sizes = counted.astype(np.float64)[:, None]
+    else:
+        columns = [N, *(rate.base for rate in rates_of(table))]
+        sizes = count(table, grouping, None).total[:, columns]
+    rows = smallest(sizes[:, 0], below)
+    least = np.where(sizes > 0, sizes, np.inf).min(axis=1)
+    return replace(grouping, hidden=rows, hidden_parts=rows | smallest(least, below))
 
 
 def smallest(size: Numbers, below: int) -> frozenset[int]:
-    """Return the positions of what is below a size and, if that is one, of the next smallest."""
+    """Return the positions of what is below a size and, if that is one, of the next smallest.
+
+    One that is hidden alone is the total less all others.
+    """
     few = int((size < below).sum())
     return frozenset(np.argsort(size, kind="stable")[: max(2, few)].tolist() if few else ())

@@ -53,9 +53,11 @@ class Sheet:
         return {plain(name): name for name in map(str, self.cells)}
 
     def column(self, name: str) -> Text:
-        """Return a column as categories of text."""
-        texts = [as_text(value) for value in self.cells[name].to_numpy(object)]
-        return pd.Series(texts, dtype="category", name=name)
+        """Return a column as categories of text as it is seen, "" where there is no value."""
+        cells = pd.Series(map(as_text, self.cells[name].to_numpy(object)), dtype="category")
+        seen = {text: visible(text) for text in cells.cat.categories}
+        known = {text: "" if seen[text].casefold() in MISSING else seen[text] for text in seen}
+        return cells.astype(object).map(known).astype("category").rename(name)
 
     def numbers(self, column: Text) -> Numbers:
         """Return the number in each row of a column; NaN where there is none."""
@@ -82,15 +84,6 @@ def as_number(text: str, decimal_comma: bool = False) -> float:
         return math.nan
 
 
-def missing(column: Text) -> Flags:
-    """Return which rows of a column have no value."""
-    return np.asarray(column.map(_is_missing), np.bool_)
-
-
-def _is_missing(text: str) -> bool:
-    return text.strip().casefold() in MISSING
-
-
 def visible(name: str) -> str:
     """Return a name as it is seen: composed (NFC), without invisible characters, trimmed."""
     signs = unicodedata.normalize("NFC", name)
@@ -113,10 +106,7 @@ def name_codes(column: Text, notes: list[str]) -> tuple[list[str], Codes]:
 
     The order does not depend on that of the rows, and neither do the draws of the bootstrap then.
     """
-    seen = column.astype(object).map(
-        {text: "" if _is_missing(text) else visible(text) for text in column.cat.categories}
-    )
-    names = sorted(set(seen) - {""}, key=natural)
+    names = sorted(set(column) - {""}, key=natural)
     alike = defaultdict(list)
     for name in names:
         alike[unicodedata.normalize("NFKC", name).casefold()].append(name)
@@ -126,7 +116,7 @@ def name_codes(column: Text, notes: list[str]) -> tuple[list[str], Codes]:
         if len(group) > 1
     ]
     codes = {name: code for code, name in enumerate(names)} | {"": -1}
-    return names, seen.map(codes).to_numpy(np.int64)
+    return names, column.astype(object).map(codes).to_numpy(np.int64)
 
 
 def open_table(table: Path | str | pd.DataFrame) -> Sheet:

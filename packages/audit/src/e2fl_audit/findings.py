@@ -11,7 +11,7 @@ import numpy as np
 
 from e2fl_audit import wording
 from e2fl_audit.clients import ClientSpread
-from e2fl_audit.counting import SUPPRESSED, UNDER_SHARE, RateTable
+from e2fl_audit.counting import UNDER_SHARE, RateTable
 from e2fl_audit.reader import Table
 from e2fl_audit.wording import percent, ratio
 
@@ -80,7 +80,6 @@ def _facts(
     heads = [one for one in main if one.rate.key in ("accuracy", "measure")] or main
     same = None if table.is_measure else next((one for one in heads if _about_same(one)), None)
     said = {one.rate.key for one in compared if one.significant or one is same}
-    first, parts = [row for tables in results for row in tables[0].rows], _few_for_a_rate(results)
     return {
         "values": lambda one: [
             f"{percent(row.value)} in {_phrase(row, one)}" for row in one.judged
@@ -91,7 +90,6 @@ def _facts(
         "results": results,
         "groupings": groupings,
         "compared": compared,
-        "certain": any(one.significant for one in compared),
         "main": main,
         "head": heads[0] if heads else None,
         "same": same,
@@ -100,15 +98,11 @@ def _facts(
         ),
         "chance_tables": [one for one in main if one.rate.key not in said],
         "positive": "positive" if table.positive is None else table.labels[table.positive],
-        "grouping_names": list(dict.fromkeys(one.grouping.name for one in compared)),
         "one_group": all(tables[0].grouping.known.sum() < 2 for tables in results),
         "selected": _selection_ratios(compared),
-        "few_clients": any(row.status == "too few clients" for row in first),
-        "few": [row.group for row in first if row.status in FEW],
-        "few_for_a_rate": parts,
-        "few_parts": [group for groups in parts.values() for group in groups],
-        "hidden": sum(row.status == SUPPRESSED for row in first),
-        "unknown": max((row.n for row in first if row.status == "unknown"), default=0),
+        "first": [row for tables in results for row in tables[0].rows],
+        "few_statuses": FEW,
+        "few_for_a_rate": _few_for_a_rate(results),
         "reach": np.nanmax([0.0, *(one.reach for one in compared)]),
         "overall": [one for one in overall if not one.rate.label and one.overall >= -math.inf],
     }

@@ -78,10 +78,7 @@ def _grouping(tables: list[RateTable]) -> dict[str, Any]:
         drawn += recalls
     plots = [(table, Markup(_plots(table))) for table in drawn]
     return {
-        "name": first.grouping.name,
         "tables": tables,
-        "is_measure": first.is_measure,
-        "only_fifths": len(tables) == 1 and first.rate.four_fifths,
         "plots": [(table, plot) for table, plot in plots if plot],
         "rows": [[one.rows[position] for one in tables] for position in in_order(first)],
         "two": _two_groups(tables),
@@ -213,7 +210,4 @@ def neutral(value: Any) -> Any:
 
 def csv_text(frame: pd.DataFrame) -> str:
     """Return a frame as CSV that is safe to open in a spreadsheet; NaN is an empty cell."""
-    texts = frame.rename(columns=neutral)
-    for name in texts.select_dtypes(exclude=["number", "bool"]).columns:
-        texts[name] = texts[name].map(neutral)
-    return texts.to_csv(index=False, lineterminator="\n")
+    return frame.rename(columns=neutral).map(neutral).to_csv(index=False, lineterminator="\n")

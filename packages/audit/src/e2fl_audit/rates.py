@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from e2fl_audit import statistics
 from e2fl_audit.counting import (
+    BOUNDS,
     FIELDS,
     FOUR_FIFTHS,
     JUDGED,
@@ -18,15 +19,13 @@ from e2fl_audit.counting import (
     SUPPRESSED,
     UNDER_SHARE,
     Counts,
-    HiddenGroups,
     N,
     Rate,
     RateTable,
     count,
-    hidden_groups,
     rates_of,
 )
-from e2fl_audit.files import Codes, Flags, Numbers
+from e2fl_audit.files import Codes, Numbers
 from e2fl_audit.reader import CROSS, Grouping, Table
 from e2fl_audit.settings import MIN_CLIENTS, MIN_ROWS, AuditError, Settings, did_you_mean
 
@@ -44,55 +43,45 @@ def evaluate(table: Table, settings: Settings) -> list[list[RateTable]]:
         if name.strip().casefold() not in map(str.casefold, names):
             hint = did_you_mean(name, names[:100])
             raise AuditError(f"--reference: {table.name} has no group '{name}'{hint}")
-    hidden = hidden_groups(table, settings.suppress_below)
-    results = [
-        _of_grouping(table, grouping, settings, groups)
-        for grouping, groups in zip(table.groupings, hidden, strict=True)
-    ]
-    tables = [rate_table for tables in results for rate_table in tables]
-    for rate_table in tables:
-        rate_table.frame.loc[rate_table.frame["status"] == SUPPRESSED, NUMBERS] = math.nan
-    _correct(tables)
-    return results
+    results = [_of_grouping(table, grouping, settings) for grouping in table.groupings]
+    _correct(one for tables in results for one in tables)
+    return [[replace(one) for one in tables] for tables in results]  # with corrected p-values
 
 
 def overall(table: Table, settings: Settings) -> list[RateTable]:
     """Return the rates of all rows together."""
     whole = replace(table, cells=table.cells.assign(all=0))
     grouping = Grouping("all", ["all rows"], "all")
-    return _of_grouping(whole, grouping, Settings(resamples=settings.resamples), HiddenGroups())
+    return _of_grouping(whole, grouping, Settings(resamples=settings.resamples))
 
 
-def _of_grouping(
-    table: Table, grouping: Grouping, settings: Settings, hidden: HiddenGroups
-) -> list[RateTable]:
+def _of_grouping(table: Table, grouping: Grouping, settings: Settings) -> list[RateTable]:
     if table.is_measure:
-        return [_means(table, grouping, settings, hidden)]
+        return [_means(table, grouping, settings)]
     clients = len(table.clients or ())  # one client: its rows are independent
     counts = count(table, grouping, clients if clients > 1 else None)
     drawn = counts.resampled(settings.resamples, settings.seed) if counts.named else None
     return [
-        _Estimate(grouping, rate, counts, drawn, settings).table(hidden)
+        _Estimate(grouping, rate, counts, drawn, settings).table()
         for rate in rates_of(table)
         if not settings.ll144 or rate.key == "selection_rate"
     ]
 
 
+@dataclass
 class _Estimate:
     """One rate of the groups of a grouping, and what its intervals and tests need."""
 
-    def __init__(
-        self,
-        grouping: Grouping,
-        rate: Rate,
-        counts: Counts,
-        drawn: Numbers | None,
-        settings: Settings,
-    ) -> None:
-        self.grouping, self.rate, self.counts, self.settings = grouping, rate, counts, settings
-        total = counts.total
+    grouping: Grouping
+    rate: Rate
+    counts: Counts
+    drawn: Numbers | None  # the counts in resamples of the clients
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        rate, total, drawn = self.rate, self.counts.total, self.drawn
         self.base, self.hits, self.n = total[:, rate.base], total[:, rate.hits], total[:, N]
-        self.clients = counts.clients[:, rate.base]
+        self.clients = self.counts.clients[:, rate.base]
         with np.errstate(invalid="ignore", divide="ignore"):
             self.value: Numbers = self.hits / self.base
         self.samples: Numbers | None = None
@@ -116,9 +105,9 @@ class _Estimate:
             self.clients >= 2, statistics.t_quantile(self.clients - 1), statistics.Z95
         )
 
-    def table(self, hidden: HiddenGroups) -> RateTable:
+    def table(self) -> RateTable:
         n, base, hits, settings = self.n, self.base, self.hits, self.settings
-        gone = hidden.rows if self.rate.base == N else hidden.parts
+        gone = self.grouping.hidden if self.rate.base == N else self.grouping.hidden_parts
         reasons = {
             SUPPRESSED: np.isin(np.arange(len(n)), list(gone)),
             "unknown": ~self.grouping.known,
@@ -137,57 +126,46 @@ class _Estimate:
         reference = _reference(self.grouping, self.value, n, status, self.rate.better, settings)
         if reference is not None:
             columns |= self._compared(reference)
-        columns["p"] = self._tests(status)
+        judged = np.flatnonzero(status == JUDGED)
+        columns["p"] = np.full(len(n), math.nan)
+        columns["p"][judged] = [self._p_value(int(group)) for group in judged]
         share = float(hits.sum() / base.sum()) if base.sum() else math.nan
-        frame = _frame(self.grouping, columns)
-        turned = self._turned(np.flatnonzero(status == JUDGED))
-        name = None if reference is None else self.grouping.groups[reference]
-        return RateTable(self.rate, self.grouping, frame, share, reference=name, turned=turned)
+        return _table(self.rate, self.grouping, columns, share, reference, self._turned(judged))
 
     def _compared(self, reference: int) -> dict[str, Numbers]:
-        """Return the difference and the ratio of each group to the reference, with intervals."""
+        """Return the intervals of the difference and the ratio of each group to the reference."""
         low, high = statistics.wilson(self.hits, self.base)
         value, against = self.value, float(self.value[reference])
-        difference = value - against
         left, right = statistics.newcombe(
             value, (low, high), against, (low[reference], high[reference])
         )
         if self.samples is not None:
             moves = self.samples - self.samples[:, [reference]]
             half = self.quantile * np.nan_to_num(statistics.deviation(moves))
-            left = np.maximum(-1.0, np.minimum(left, difference - half))
-            right = np.minimum(1.0, np.maximum(right, difference + half))
+            left = np.maximum(-1.0, np.minimum(left, value - against - half))
+            right = np.minimum(1.0, np.maximum(right, value - against + half))
         ends = statistics.ratio_bounds(
             value, self.effective, against, float(self.effective[reference])
         )
         bounds = {"difference_low": left, "difference_high": right}
-        bounds |= {"ratio_low": ends[0], "ratio_high": ends[1]}
-        for bound in bounds.values():
-            bound[reference] = math.nan
-        ratio = value / against if against else np.full(len(value), math.nan)
-        return {"difference": difference, "ratio": ratio, **bounds}
+        return bounds | {"ratio_low": ends[0], "ratio_high": ends[1]}
 
-    def _tests(self, status: Statuses) -> Numbers:
-        """Return the p-value of each judged group against all other known groups together."""
-        p = np.full(len(self.hits), math.nan)
-        for group in np.flatnonzero(status == JUDGED):
-            rest = self.grouping.known & (np.arange(len(p)) != group)
-            hits = np.array([self.hits[group], self.hits[rest].sum()])
-            base = np.array([self.base[group], self.base[rest].sum()])
-            if not base[1]:
-                continue
-            share = hits.sum() / base.sum()
-            error = math.sqrt(share * (1 - share) * (1 / base).sum())
-            difference, freedom = float(hits[0] / base[0] - hits[1] / base[1]), None
-            if self.counts.named:
-                sides = _Sides.of(self.counts, self.rate, int(group), rest)
-                if sides.nested:
-                    p[group] = sides.shuffled(self.settings.seed)
-                    continue
-                error, freedom = max(error, sides.error()), sides.freedom
-            certain = 0.0 if difference else 1.0
-            p[group] = statistics.two_sided(difference / error, freedom) if error else certain
-        return p
+    def _p_value(self, group: int) -> float:
+        """Return the p-value of a group against all other known groups together."""
+        own = np.arange(len(self.hits)) == group
+        sides = np.stack([own, self.grouping.known & ~own], axis=1).astype(np.float64)
+        hits, base = self.hits @ sides, self.base @ sides
+        if not base[1]:
+            return math.nan
+        share = hits.sum() / base.sum()
+        error = math.sqrt(share * (1 - share) * (1 / base).sum())
+        if self.counts.named:
+            hits, base = (
+                self.counts.of(column) @ sides for column in (self.rate.hits, self.rate.base)
+            )
+            present = base.sum(axis=1) > 0
+            return _p_over_clients(hits[present], base[present], error, self.settings.seed)
+        return statistics.two_sided(float(hits[0] / base[0] - hits[1] / base[1]), error)
 
     def _turned(self, judged: Codes) -> tuple[int, int] | None:
         """Return inside how many clients the difference of the extreme groups turns, of how many.
@@ -211,12 +189,28 @@ class _Estimate:
         return (int((inside > 0).sum()), len(inside)) if certain else None
 
 
-def _frame(grouping: Grouping, columns: dict[str, Any]) -> pd.DataFrame:
-    """Return the frame of a table; what is not known is NaN."""
+def _table(
+    rate: Rate,
+    grouping: Grouping,
+    columns: dict[str, Any],
+    overall: float,
+    reference: int | None,
+    turned: tuple[int, int] | None = None,
+) -> RateTable:
+    """Return the table of a rate; what is not known of a group is NaN."""
     frame = pd.DataFrame(columns | {"group": grouping.groups}).reindex(columns=FIELDS)
     frame["judged"] = frame["status"] == JUDGED
+    name = None
+    if reference is not None:
+        name, against = grouping.groups[reference], frame["value"][reference]
+        frame["difference"] = frame["value"] - against
+        if against > 0:
+            frame["ratio"] = (frame["value"] / against).where(frame["value"] >= 0)
+        frame.loc[reference, BOUNDS] = math.nan
     frame["below_four_fifths"] = frame["judged"] & (frame["ratio"] < FOUR_FIFTHS)
-    return frame.astype(dict.fromkeys(NUMBERS, float))
+    frame.loc[frame["status"] == SUPPRESSED, NUMBERS] = math.nan
+    frame = frame.astype(dict.fromkeys(NUMBERS, float))
+    return RateTable(rate, grouping, frame, overall, name, turned)
 
 
 def _reference(
@@ -243,57 +237,32 @@ def _reference(
     return int(judged[np.argmax(size[judged])]) if len(judged) else None
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """The counts of each client inside a group and in the rest: [clients, 2]."""
+def _p_over_clients(hits: Numbers, base: Numbers, error: float, seed: int) -> float:
+    """Return the p-value of the counts of each client inside a group and in the rest: [clients, 2].
 
-    hits: Numbers
-    base: Numbers
-
-    @classmethod
-    def of(cls, counts: Counts, rate: Rate, group: int, rest: Flags) -> Self:
-        inside = np.stack([np.arange(counts.groups) == group, rest], axis=1).astype(np.float64)
-        hits, base = counts.of(rate.hits) @ inside, counts.of(rate.base) @ inside
-        present = base.sum(axis=1) > 0
-        return cls(hits[present], base[present])
-
-    @property
-    def share(self) -> Numbers:
-        """The share of each side's rows that each client has."""
-        share: Numbers = self.base / self.base.sum(axis=0)
-        return share
-
-    @property
-    def nested(self) -> bool:
-        """Whether nearly all rows are of clients on one side, and few enough to be shuffled."""
-        purity = self.share.max(axis=1).sum() / 2
-        smaller = int((self.base > 0).sum(axis=0).min())
-        return bool(purity >= NESTED) and smaller <= MOST_SHUFFLED
-
-    def shuffled(self, seed: int) -> float:
-        """Return the p-value of shuffled clients, each taken as of the side it mostly is on."""
-        inside = self.share[:, 0] > self.share[:, 1]
-        side, every = np.where(inside, 0, 1), np.arange(len(inside))
-        if not 0 < inside.sum() < len(inside):
+    error: of the difference, if rows were independent. Where nearly all rows are of clients on one
+    side, and few enough, clients are shuffled, each taken as of the side it mostly is on.
+    """
+    weight, every = base / base.sum(axis=0), np.arange(len(base))
+    few = (base > 0).sum(axis=0).min() <= MOST_SHUFFLED
+    if few and weight.max(axis=1).sum() / 2 >= NESTED:
+        inside = weight[:, 0] > weight[:, 1]
+        side = np.where(inside, 0, 1)
+        if len(set(side)) == 1:
             return math.nan
-        return statistics.clients_test(self.hits[every, side], self.base[every, side], inside, seed)
-
-    @property
-    def freedom(self) -> float:
-        """The effective number of clients, which weigh as their rows do, less one."""
-        weight = self.share.sum(axis=1)
-        return max(1.0, float(weight.sum() ** 2 / np.square(weight).sum()) - 1)
-
-    def error(self) -> float:
-        """Return the standard error of the difference, over each client's contribution to it."""
-        rate = self.hits.sum(axis=0) / self.base.sum(axis=0)
-        parts = (self.hits - rate * self.base) / self.base.sum(axis=0)
-        contribution = parts[:, 0] - parts[:, 1]
-        size = len(contribution)
-        return math.sqrt(size / (size - 1) * float(np.square(contribution).sum()))
+        return statistics.clients_test(hits[every, side], base[every, side], inside, seed)
+    rates = hits.sum(axis=0) / base.sum(axis=0)
+    parts = (hits - rates * base) / base.sum(axis=0)
+    # The standard error over each client's contribution to the difference.
+    contribution = np.square(parts[:, 0] - parts[:, 1]).sum()
+    error = max(error, math.sqrt(len(base) / (len(base) - 1) * float(contribution)))
+    # The effective number of clients, which weigh as their rows do, less one.
+    of_client = weight.sum(axis=1)
+    freedom = max(1.0, float(of_client.sum() ** 2 / np.square(of_client).sum()) - 1)
+    return statistics.two_sided(float(rates[0] - rates[1]), error, freedom)
 
 
-def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenGroups) -> RateTable:
+def _means(table: Table, grouping: Grouping, settings: Settings) -> RateTable:
     """Return the mean over clients of each group, compared with the reference and the rest."""
     group, value = table.cells[grouping.column].to_numpy(), table.cells["value"].to_numpy()
     codes = np.arange(len(grouping.groups))
@@ -305,7 +274,7 @@ def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenG
     if table.is_rate:
         low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
     few = size < settings.least(MIN_CLIENTS)
-    reasons = [np.isin(codes, list(hidden.rows)), ~grouping.known, few]
+    reasons = [np.isin(codes, list(grouping.hidden)), ~grouping.known, few]
     status = np.select(reasons, [SUPPRESSED, "unknown", "too few clients"], JUDGED)
     columns: dict[str, Any] = dict.fromkeys(("n", "clients", "base"), size)
     columns |= {"value": mean, "client_mean": mean, "low": low, "high": high, "status": status}
@@ -321,16 +290,11 @@ def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenG
     sign = 1 if table.higher_is_better else -1
     reference = _reference(grouping, mean, size, status, sign, settings)
     if reference is not None:
-        against = float(mean[reference])
-        half = np.array([statistics.mean_half(values, members[reference]) for values in members])
-        half[reference] = math.nan
-        columns["difference"] = mean - against
-        columns["difference_low"], columns["difference_high"] = mean - against + [-half, half]
-        columns["ratio"] = np.where((mean >= 0) & (against > 0), mean / (against or 1), math.nan)
+        difference, others = mean - float(mean[reference]), members[reference]
+        half = np.array([statistics.mean_half(values, others) for values in members])
+        columns |= {"difference_low": difference - half, "difference_high": difference + half}
     rate = Rate("accuracy" if table.is_rate else "measure", table.title, N, N, sign)
-    frame, average = _frame(grouping, columns), float(value.mean())
-    name = None if reference is None else grouping.groups[reference]
-    return RateTable(rate, grouping, frame, average, table.unit, name)
+    return _table(rate, grouping, columns, float(value.mean()), reference)
 
 
 def _correct(tables: Iterable[RateTable]) -> None:
@@ -352,8 +316,7 @@ def calibration(table: Table, settings: Settings) -> pd.DataFrame:
     if table.bins is None:
         return pd.DataFrame()
     parts = []
-    hidden_of = hidden_groups(table, settings.suppress_below)
-    for grouping, hidden in zip(table.groupings, hidden_of, strict=True):
+    for grouping in table.groupings:
         sums = table.bins.groupby([grouping.column, "bin"])[["n", "score", "positives"]].sum()
         sums["error"] = (sums["score"] - sums["positives"]).abs()
         groups = sums.groupby(level=0).sum()
@@ -371,5 +334,5 @@ def calibration(table: Table, settings: Settings) -> pd.DataFrame:
                 "status": np.where(few, "too few rows", JUDGED),
             }
         )
-        parts.append(frame[~groups.index.isin(list(hidden.parts))])
+        parts.append(frame[~groups.index.isin(list(grouping.hidden_parts))])
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

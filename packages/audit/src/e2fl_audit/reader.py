@@ -4,13 +4,14 @@ All mistakes are reported at once, with row and column.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from e2fl_audit.columns import NAMES, Roles, cautions, choose
+from e2fl_audit.columns import NAMES, cautions, choose
 from e2fl_audit.files import (
     Codes,
     Flags,
@@ -18,7 +19,6 @@ from e2fl_audit.files import (
     Sheet,
     Text,
     as_number,
-    missing,
     name_codes,
     open_table,
     plain,
@@ -46,6 +46,9 @@ class Grouping:
     column: str  # of the table's cells, with the code of each row's group
     unknown: int = -1  # the group of rows whose attribute is missing, if there are such rows
     crossed: bool = False
+    # Small groups that are not shown, for rates over all rows of a group, and over some of them.
+    hidden: frozenset[int] = frozenset()
+    hidden_parts: frozenset[int] = frozenset()
 
     @property
     def known(self) -> Flags:
@@ -95,13 +98,13 @@ class Table:
 def read_table(source: Path | str | pd.DataFrame, settings: Settings) -> Table:
     """Read a file or a DataFrame; all its mistakes are reported at once, with row and column."""
     sheet = open_table(source)
-    roles = choose(sheet, settings)
-    told = cautions(sheet, roles) + _leave_out(sheet, roles, settings)
+    roles, groups = choose(sheet, settings)
+    told = cautions(sheet, roles, groups) + _leave_out(sheet, roles, groups, settings)
     table = Table(sheet.name, sheet.sha256, len(sheet.cells), notes=sheet.notes, cautions=told)
-    columns = {role: sheet.column(name) for role, name in roles.values.items()}
+    columns = {role: sheet.column(name) for role, name in roles.items()}
     if "client" in columns:
         table.clients, table.cells["client"] = name_codes(columns.pop("client"), [])
-    for name in roles.groups:
+    for name in groups:
         _group(table, sheet.column(name))
     attributes = len(table.groupings)
     if attributes == 2 or (attributes > 2 and (settings.groups or settings.ll144)):
@@ -115,7 +118,7 @@ def read_table(source: Path | str | pd.DataFrame, settings: Settings) -> Table:
 def _wrong(rows: Flags, what: str, column: Text | None = None) -> list[str]:
     """Return a line for each wrong row; of a column, with the cell."""
     return [
-        f"row {row + 1} {what if column is None else what.format(column[row].strip()[:60])}"
+        f"row {row + 1} {what if column is None else what.format(column[row][:60])}"
         for row in np.flatnonzero(rows)
     ]
 
@@ -128,15 +131,17 @@ def _require_none(name: str, mistakes: list[str]) -> None:
         raise AuditError(f"{name} has {count} (rows are counted below the header):\n  {lines}")
 
 
-def _leave_out(sheet: Sheet, roles: Roles, settings: Settings) -> list[str]:
+def _leave_out(
+    sheet: Sheet, roles: Mapping[str, str], groups: Sequence[str], settings: Settings
+) -> list[str]:
     """Require values where they are needed, or leave rows out and say how many."""
     if not len(sheet.cells):
         raise AuditError(f"{sheet.name} has a header but no rows")
     mistakes: list[str] = []
     keep = np.ones(len(sheet.cells), np.bool_)
-    for role, name in roles.values.items():
+    for role, name in roles.items():
         column, needed = sheet.column(name), role in ("n", "client")
-        blank, where = missing(column), f"column '{name}'"
+        blank, where = (column == "").to_numpy(), f"column '{name}'"
         if settings.drop_missing and not needed:
             keep &= ~blank
         else:
@@ -155,10 +160,10 @@ def _leave_out(sheet: Sheet, roles: Roles, settings: Settings) -> list[str]:
         return []
     count = f"{(~keep).sum():,} of {len(keep):,} rows"
     told = [f"{count} have no label or prediction and were left out."]
-    for group in roles.groups if not settings.suppress_below else ():
+    for group in groups if not settings.suppress_below else ():
         names, codes = name_codes(sheet.column(group), [])
-        groups = np.array([*names, UNKNOWN], object)[codes]
-        shares = pd.Series(~keep).groupby(groups).agg(["sum", "mean"])
+        of_rows = np.array([*names, UNKNOWN], object)[codes]
+        shares = pd.Series(~keep).groupby(of_rows).agg(["sum", "mean"])
         shares = shares[shares["sum"] > 0].sort_values("mean", ascending=False, kind="stable")
         parts = [f"{row[0]} {row[1]:,} ({percent(row[2])})" for row in shares.itertuples()]
         told.append(f"Left out by {group}: {listed(parts)}.")
@@ -179,12 +184,13 @@ def _cross(table: Table) -> None:
     """Add the grouping by all attributes at once; a row is unknown if one of them is."""
     unknown = [table.cells[grouping.column] == grouping.unknown for grouping in table.groupings]
     known = table.cells.loc[~np.logical_or.reduce(unknown), table.keys]
-    groups = []
-    for codes in known.drop_duplicates().sort_values(table.keys).itertuples(index=False):
-        parts = zip(table.groupings, codes, strict=True)
-        groups.append(CROSS.join(grouping.groups[code] for grouping, code in parts))
-    codes = known.groupby(table.keys).ngroup()
-    table.cells["crossed"] = codes.reindex(table.cells.index, fill_value=len(groups))
+    combinations = known.groupby(table.keys)
+    groups = [
+        CROSS.join(part.groups[code] for part, code in zip(table.groupings, codes, strict=True))
+        for codes in combinations.size().index
+    ]
+    codes = combinations.ngroup().reindex(table.cells.index, fill_value=len(groups))
+    table.cells["crossed"] = codes
     *first, last = [grouping.name for grouping in table.groupings]
     name, some = f"{', '.join(first)} and {last}", len(known) < table.rows
     names, position = ([*groups, UNKNOWN], len(groups)) if some else (groups, -1)
@@ -218,8 +224,7 @@ def _read_predictions(table: Table, sheet: Sheet, columns: Columns, settings: Se
 
 def label_key(text: str) -> str:
     """Return a label as it is compared: 1, 1.0 and True are one label, and so are Yes and yes."""
-    word = visible(text).casefold()
-    word = {"true": "1", "false": "0"}.get(word, word)
+    word = {"true": "1", "false": "0"}.get(text.casefold(), text.casefold())
     value = as_number(word)
     return f"{value:.15g}" if math.isfinite(value) else word
 
@@ -231,11 +236,11 @@ def _labels(table: Table, columns: list[Text]) -> dict[str, str]:
         for text in column.cat.categories:
             if as_number(text) % 1 > 0 or len(labels) > MAX_LABELS:
                 raise AuditError(
-                    f"{table.name}: column '{column.name}' holds {text.strip()!r} or too many "
+                    f"{table.name}: column '{column.name}' holds {text!r} or too many "
                     "values, not a label of a class; for a numeric measure of each client, name "
                     "its column with --score and leave y out"
                 )
-            labels.setdefault(label_key(text), visible(text))
+            labels.setdefault(label_key(text), text)
     return labels
 
 
@@ -277,11 +282,12 @@ def _positive(table: Table, labels: dict[str, str], settings: Settings) -> int |
     """Return the code of the positive label: as named, or the one that plainly means yes."""
     keys = set(labels)
     if settings.positive is not None:
-        key = label_key(settings.positive)
+        positive = visible(settings.positive)
+        key = label_key(positive)
         if labels and key not in labels:
             hint = did_you_mean(settings.positive, labels.values())
             raise AuditError(f"--positive: {table.name} has no label '{settings.positive}'{hint}")
-        labels.setdefault(key, visible(settings.positive))
+        labels.setdefault(key, positive)
         return list(labels).index(key)
     if keys <= {"0"} or keys <= {"-1"}:
         labels["1"] = "1"

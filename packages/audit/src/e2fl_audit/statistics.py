@@ -86,11 +86,16 @@ def t_quantile(freedom: Numbers | float) -> Numbers:
     return np.where(known >= 1, stdtrit(np.maximum(known, 1.0), 0.975), np.nan)
 
 
-def two_sided(statistic: float, freedom: float | None = None) -> float:
-    """Return the two-sided p-value of a normal statistic, or of Student's t."""
+def two_sided(difference: float, error: float, freedom: float | None = None) -> float:
+    """Return the two-sided p-value of a difference, which is normal or, with freedom, Student's t.
+
+    error: its standard error; 0 if it is certain.
+    """
+    if not error:
+        return 0.0 if difference else 1.0
     if freedom is None:
-        return float(erfc(abs(statistic) / math.sqrt(2)))
-    return 2 * float(stdtr(freedom, -abs(statistic)))
+        return float(erfc(abs(difference / error) / math.sqrt(2)))
+    return 2 * float(stdtr(freedom, -abs(difference / error)))
 
 
 def mean_half(values: Numbers, others: Numbers | None = None) -> float:
