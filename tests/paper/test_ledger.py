@@ -18,7 +18,7 @@ FILES = sorted(path.stem for path in LEDGER.glob("*.jsonl"))
 
 def test_a_ledger_is_read_as_it_was_written(ledger, tmp_path):
     write_ledger(ledger, tmp_path)
-    assert len(FILES) == 9
+    assert len(FILES) == 10
     for name in FILES:
         file = f"{name}.jsonl"
         assert (tmp_path / file).read_bytes() == (LEDGER / file).read_bytes()
