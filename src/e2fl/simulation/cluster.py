@@ -2,7 +2,7 @@
 
 Every actor holds the data, the model and the compiled loops of a run. Messages travel as the bytes
 of the wire. What clients keep stays with the driver and travels with them, so any actor can train
-any client, and an actor that is lost takes nothing with it.
+any client, and an actor that is lost takes nothing with it. Ray starts a lost actor again.
 """
 
 import copy
@@ -11,19 +11,18 @@ import os
 import sys
 import threading
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from e2fl import codec
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.experiment import Ray
-from e2fl.data.federated import ClientId, FederatedData
+from e2fl.data.federated import ClientId, FederatedData, Memory
 from e2fl.errors import ConfigError, E2flError, E2flWarning, RunError, reason_of
 from e2fl.evaluation import Score
 from e2fl.kernels import ENGINE_VERSION
@@ -40,8 +39,7 @@ Ref = Any  # ray.ObjectRef: passed inside a list, an actor gets it and not its v
 Actor = Any
 Key = TypeVar("Key")
 
-START_SECONDS = 300.0  # for an actor to start when no other one is left
-TRIES = 3  # actors that one client may lose, as one that needs too much memory does
+START_SECONDS = 300.0  # for all actors to start; those that have started by then begin
 
 
 @dataclass(frozen=True)
@@ -55,18 +53,11 @@ class Job:
 
 
 class Worker:
-    """What an actor does."""
+    """What an actor does; the clients that it trains at a time are threads of one process."""
 
-    def __init__(self, path: Sequence[str]):
-        sys.path += [entry for entry in path if entry not in sys.path]  # of the user's own code
-        self._lock = threading.Lock()
-        self._job: Ref = None
-        self._data: tuple[Ref, FederatedData] | None = None
-        self._federation: SimulatedFederation
-        self._open: Callable[..., Message]
-
-    def require_same(self, theirs: Mapping[str, str]) -> None:
+    def __init__(self, path: Sequence[str], theirs: Mapping[str, str]):
         """Raise `RunError` if versions differ: results could, too."""
+        sys.path += [entry for entry in path if entry not in sys.path]  # of the user's own code
         if versions() != theirs:
             raise RunError(f"a machine of the cluster has {versions()}, and this one {theirs}")
 
@@ -77,23 +68,22 @@ class Worker:
         client_id: ClientId,
         round_number: int,
         spec: ModelSpec,
-        memory: bytes,
+        memory: Memory,
     ) -> Trained | tuple[str, str]:
-        """Let one client train; return what it keeps as bytes, or the name and text of its error.
+        """Let one client train; return the name and text of its error if it fails.
 
         The error itself may not survive the journey.
         """
-        federation = self._loaded(*job)
-        received = self._open(message[0], federation.types.down)
+        federation = _loaded(*job)
+        received = _opened(*job, *message, "down")
 
         def work() -> Trained:
-            client = replace(federation.data.client(client_id), memory=_unpacked(memory))
-            trained = federation.train_one(client, received, round_number, spec)
-            return trained._replace(memory=checked_memory(trained.memory))
+            client = replace(federation.data.client(client_id), memory=memory)
+            return federation.train_one(client, received, round_number, spec)
 
         try:
             trained = federation.pool.submit(work).result()  # in a thread with one core
-            return trained._replace(memory=cast(Any, _packed(trained.memory)), reply=None)
+            return trained._replace(memory=checked_memory(trained.memory), reply=None)
         except Exception as error:  # a client that fails never stops the others
             return type(error).__name__, str(error)
 
@@ -103,41 +93,52 @@ class Worker:
         messages: Sequence[Ref],
         which: Mapping[ClientId, int],
         round_number: int,
-        memories: Mapping[ClientId, bytes],
+        memories: Mapping[ClientId, Memory],
     ) -> Mapping[ClientId, Score]:
         """Let clients evaluate. which: the message of each."""
-        federation = copy.copy(self._loaded(*job))
+        federation = copy.copy(_loaded(*job))
         federation.memories = Memories()
         for client, memory in memories.items():
-            federation.memories.store(client, round_number, _unpacked(memory))
-        received = [self._open(message, federation.types.served) for message in messages]
+            federation.memories.store(client, round_number, memory)
+        received = [_opened(*job, message, "served") for message in messages]
         delivered = {client: received[position] for client, position in which.items()}
         return federation.evaluate_all(round_number, delivered)
 
-    def _loaded(self, job: Ref) -> SimulatedFederation:
-        """Return the federation of a run; that of the last run stays until there is another."""
-        with self._lock:
-            if self._job != job:
-                parts: Job = ray.get(job)
-                if self._data is None or self._data[0] != parts.data:
-                    self._data = parts.data, ray.get(parts.data)
-                given = parts.learner
-                learner = replace(
-                    given,
-                    engine=engine_for(given.model),
-                    supernet=copy.deepcopy(given.supernet),  # arrays of Ray cannot be written to
-                    initial=copy.deepcopy(given.initial),
-                )
-                learner.engine.warm()
-                self._federation = SimulatedFederation(
-                    self._data[1], parts.algorithm, learner, threads=parts.cores
-                )
-                spec = learner.model.spec
-                self._open = lru_cache(maxsize=8)(
-                    lambda message, kind: kind.from_bytes(ray.get(message), spec)
-                )
-                self._job = job
-            return self._federation
+
+_loading = threading.Lock()  # of an actor, so that its threads load a run once
+
+
+def _loaded(job: Ref) -> SimulatedFederation:
+    """Return the federation of a run; that of the last run stays until there is another."""
+    with _loading:
+        return _federation(job)
+
+
+@lru_cache(maxsize=1)
+def _federation(job: Ref) -> SimulatedFederation:
+    parts: Job = ray.get(job)
+    learner = replace(
+        parts.learner,
+        engine=engine_for(parts.learner.model),
+        supernet=copy.deepcopy(parts.learner.supernet),  # arrays of Ray cannot be written to
+        initial=copy.deepcopy(parts.learner.initial),
+    )
+    learner.engine.warm()
+    return SimulatedFederation(_data(parts.data), parts.algorithm, learner, threads=parts.cores)
+
+
+@lru_cache(maxsize=1)
+def _data(ref: Ref) -> FederatedData:
+    data: FederatedData = ray.get(ref)
+    return data
+
+
+@lru_cache(maxsize=8)
+def _opened(job: Ref, message: Ref, role: Literal["down", "served"]) -> Message:
+    """Return a message from its bytes."""
+    federation = _loaded(job)
+    kind: type[Message] = getattr(federation.types, role)
+    return kind.from_bytes(ray.get(message), federation.learner.model.spec)
 
 
 def versions() -> dict[str, str]:
@@ -147,16 +148,17 @@ def versions() -> dict[str, str]:
 
 
 class Actors:
-    """The actors of this process, for one run after the other; lost ones are replaced."""
+    """The actors of this process, for one run after the other."""
 
     def __init__(self, count: int, cores: int):
         self.count, self.cores = count, cores
-        self._made = ray.remote(Worker).options(num_cpus=cores, max_concurrency=cores + 2)
-        self._starting: dict[Ref, Actor] = {}
-        self._live: list[Actor] = []
         self._shared: tuple[FederatedData, Ref] | None = None
-        for _ in range(count):
-            self._start()
+        settings = {"num_cpus": cores, "max_concurrency": cores + 2, "max_restarts": -1}
+        path = [entry or os.getcwd() for entry in sys.path]
+        made = ray.remote(Worker).options(**settings)
+        self.actors = [made.remote(path, versions()) for _ in range(count)]
+        self._starts = [actor.__ray_ready__.remote() for actor in self.actors]
+        ray.wait(self._starts, num_returns=count, timeout=START_SECONDS)
 
     def put_data(self, data: FederatedData) -> Ref:
         """Return the data in Ray's store, once for the runs that share it."""
@@ -169,74 +171,54 @@ class Actors:
     ) -> Iterator[tuple[Key, Any]]:
         """Yield what `call` computes for every key, in order; another actor repeats what is lost.
 
-        at_once: calls that an actor has at a time.
+        at_once: calls that an actor has at a time. A lost actor gets no other call this time.
         """
-        waiting, done, tries = deque(keys), dict[Key, Any](), Counter[Key]()
+        free, lost = deque(self._started() * at_once), set[Actor]()
+        waiting, done = deque(keys), dict[Key, Any]()
         running: dict[Ref, tuple[Actor, Key]] = {}
         for wanted in keys:
             while wanted not in done:
-                busy = Counter(dict.fromkeys(self._live, 0))
-                busy.update(actor for actor, _ in running.values() if actor in busy)
-                while waiting and busy and min(busy.values()) < at_once:
-                    actor = min(busy, key=busy.__getitem__)
-                    key = waiting.popleft()
+                while waiting and free:
+                    actor, key = free.popleft(), waiting.popleft()
                     running[call(actor, key)] = actor, key
-                    busy[actor] += 1
-                ready = self._next(running)
-                if ready not in running:
-                    continue
+                (ready,), _ = ray.wait([*running])
                 actor, key = running.pop(ready)
                 try:
                     done[key] = _got(ready)
+                    free.extend([actor] if actor not in lost else [])
                 except RayError as error:
-                    self._lose(actor, error)
                     waiting.appendleft(key)
-                    tries[key] += 1
-                    if tries[key] == TRIES:
+                    if actor not in lost:
+                        told = f"a Ray actor was lost ({_why(error)}); its clients train elsewhere"
+                        warnings.warn(told, E2flWarning, stacklevel=2)
+                    lost.add(actor)
+                    free = deque(other for other in free if other not in lost)
+                    if not free and not running:
                         raise RunError(
-                            f"{TRIES} Ray actors were lost in the same work, the last one because "
-                            f"{_why(error)}; start fewer actors if memory ran out, then resume"
+                            f"all Ray actors were lost, the last one because {_why(error)}; start "
+                            "fewer actors if memory ran out, then resume"
                         ) from error
             yield wanted, done.pop(wanted)
 
     def end(self) -> None:
         """Give the cores back to the cluster."""
-        for actor in (*self._live, *self._starting.values()):
+        for actor in self.actors:
             ray.kill(actor)
 
-    def _start(self) -> None:
-        path = [entry or os.getcwd() for entry in sys.path]
-        actor = self._made.remote(path)
-        self._starting[actor.require_same.remote(versions())] = actor
-
-    def _lose(self, actor: Actor, error: RayError) -> None:
-        if actor in self._live:  # else another of its calls was lost before
-            self._live.remove(actor)
-            ray.kill(actor)
-            told = f"a Ray actor was lost ({_why(error)}); its clients train again elsewhere"
-            warnings.warn(told, E2flWarning, stacklevel=2)
-            self._start()
-
-    def _next(self, running: Mapping[Ref, Any]) -> Ref:
-        """Wait for a call to end or an actor to start; return the call."""
-        alone = not running and not self._live
-        calls = [*self._starting, *running]
-        ready, _ = ray.wait(calls, timeout=START_SECONDS if alone else None) if calls else ([], [])
+    def _started(self) -> list[Actor]:
+        """Return the actors that have started."""
+        starts = zip(self._starts, self.actors, strict=True)
+        ready, _ = ray.wait(self._starts, num_returns=self.count, timeout=0)
         if not ready:
             raise RunError(f"no Ray actor started in {START_SECONDS:g} s: the cluster is busy")
-        (call,) = ready
-        if call in self._starting:
-            actor = self._starting.pop(call)
-            try:
-                _got(call)
-                self._live.append(actor)
-            except RayError as error:
-                if not self._live and not self._starting:
-                    raise RunError(
-                        f"no Ray actor can start: {_why(error)}; every machine of the cluster "
-                        "needs the same version of e2fl"
-                    ) from error
-        return call
+        try:
+            ray.get(ready)
+        except RayError as error:
+            raise RunError(
+                f"a Ray actor cannot start: {_why(error)}; every machine of the cluster needs the "
+                "same version of e2fl"
+            ) from error
+        return [actor for start, actor in starts if start in ready]
 
 
 def _got(call: Ref) -> Any:
@@ -308,7 +290,7 @@ class RayFederation(SimulatedFederation):
         self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]
     ) -> Iterator[tuple[ClientId, Trained | Exception]]:
         def call(actor: Actor, client: ClientId) -> Ref:
-            memory = _packed(self.memories.load(client, round_number))
+            memory = self.memories.load(client, round_number)
             message = [delivered[client]]
             return actor.train.remote([self.job], message, client, round_number, spec, memory)
 
@@ -319,7 +301,7 @@ class RayFederation(SimulatedFederation):
                 name, text = done
                 yield client, type(name, (RunError,), {})(text)
                 continue
-            self.memories.store(client, round_number, _unpacked(done.memory))
+            self.memories.store(client, round_number, done.memory)
             yield client, done
 
     def evaluate_all(
@@ -336,7 +318,7 @@ class RayFederation(SimulatedFederation):
             positions = {message: position for position, message in enumerate(messages)}
             which = {client: positions[delivered[client]] for client in parts[part]}
             kept = {client: self.memories.load(client, round_number + 1) for client in parts[part]}
-            memories = {client: _packed(memory) for client, memory in kept.items() if memory}
+            memories = {client: memory for client, memory in kept.items() if memory}
             return actor.evaluate.remote([self.job], messages, which, round_number, memories)
 
         scores: dict[ClientId, Score] = {}
@@ -345,11 +327,3 @@ class RayFederation(SimulatedFederation):
         views = {client: list(score.views) for client, score in scores.items()}
         self.border.same_views(views)
         return scores
-
-
-def _packed(memory: Any) -> bytes:
-    return codec.pack(memory) if memory else b""
-
-
-def _unpacked(memory: Any) -> Any:
-    return codec.unpack(memory, dict[str, Any]) if memory else {}
