@@ -116,24 +116,6 @@ def load(path: Path, kind: Any, **parts: Any) -> Any:
         raise ValueError(f"it is of another kind: {error}") from error
 
 
-def pack(value: Any) -> bytes:
-    """Return a value with arrays as bytes, for another process of the same run."""
-    from safetensors.torch import save
-
-    arrays: Arrays = {}
-    text = json.dumps(encode(value, arrays))
-    raw: bytes = save(arrays, {METADATA: text})
-    return raw
-
-
-def unpack(raw: bytes, kind: Any) -> Any:
-    """Return what `pack` was given."""
-    from safetensors.torch import load
-
-    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    return decode(json.loads(header["__metadata__"][METADATA]), kind, load(raw))
-
-
 def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
     """Write named tensors and a text to a safetensors file, with the digest of both."""
     from safetensors.torch import save_file

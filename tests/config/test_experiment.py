@@ -262,6 +262,8 @@ def test_code_beside_a_toml_is_found_by_every_command_from_any_folder(project, c
     assert experiment.imports() == [f"{project}:Data", f"{project}.py:Mine", f"{project}.py:hits"]
     attacked = replace(experiment, attack={"name": f"{project}:Attack"})
     assert f"{project}:Attack" in attacked.imports()
+    parts = {"name": "table", "partition": {"name": f"{project}:Parts"}}
+    assert f"{project}:Parts" in replace(experiment, data=parts).imports()
     assert experiment.label == f"{project.partition('/')[2]}.py:Mine"
     assert main(["data", "show", "project/my.toml"]) == 0
     assert main(["groups", "project/my.toml", "--to", "2"]) == 0

@@ -1,4 +1,4 @@
-"""Ray actors: the same bits as one process, also when an actor is lost; clear errors."""
+"""Tasks of Ray: the same bits as one process, also when a process is lost; clear errors."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 from e2fl.algorithms.ditto import Ditto
 from e2fl.config.experiment import from_dict
-from e2fl.errors import ConfigError, E2flWarning, RunError
+from e2fl.errors import ConfigError, RunError
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.toy import Toy
 from tests.simulation.test_simulator import Unruly
@@ -34,7 +34,7 @@ class Crashing(Ditto):
 
 @pytest.fixture(scope="module")
 def ray():
-    """A local cluster with four cores, for all tests: the actors of a test stay for the next."""
+    """A local cluster with eight cores, for all tests; processes of a test stay for the next."""
     found = pytest.importorskip("ray", reason="needs Ray: pip install 'e2fl[ray]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
@@ -56,7 +56,7 @@ def named(toy, name, **settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("actors", [1, 2, 4])
 @pytest.mark.parametrize("name", ["e2fl", "ditto", "ifca"])
-def test_actors_give_the_bits_of_one_process(ray, toy, tmp_path, name, actors):
+def test_tasks_give_the_bits_of_one_process(ray, toy, tmp_path, name, actors):
     """Rankings, what clients keep, and preparations before the first round."""
     plain = named(toy, name)
     here = files_of(plain, tmp_path / "here")
@@ -75,7 +75,7 @@ def test_several_cores_unseen_clients_and_data_made_in_python(ray, toy, tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_resumes_on_actors(ray, toy, tmp_path):
+def test_a_run_resumes_on_ray(ray, toy, tmp_path):
     plain = named(toy, "ditto")
     here = files_of(plain, tmp_path / "here")
     run_experiment(replace(plain, rounds=3, keep_client_models=True), out=tmp_path / "there")
@@ -84,38 +84,24 @@ def test_a_run_resumes_on_actors(ray, toy, tmp_path):
 
 
 @pytest.mark.slow
-def test_clients_of_a_lost_actor_train_again_elsewhere(ray, toy, tmp_path):
+def test_clients_of_a_lost_process_train_again(ray, toy, tmp_path):
     marker = tmp_path / "crashed"
     own = "tests.simulation.test_cluster:Crashing"
     crashing = replace(named(toy, own, crashed=str(marker)), runtime=ACTORS)
-    with pytest.warns(E2flWarning, match="lost"):
-        lost = files_of(crashing, tmp_path / "lost")
+    lost = files_of(crashing, tmp_path / "lost")
     assert marker.exists()
     assert files_of(replace(crashing, runtime={}), tmp_path / "here") == lost
 
 
 @pytest.mark.slow
-def test_a_client_that_ends_every_actor_ends_the_run(ray, toy):
+def test_a_client_that_ends_every_process_ends_the_run(ray, toy):
     own = "tests.simulation.test_cluster:Crashing"
-    with pytest.warns(E2flWarning, match="lost"), pytest.raises(RunError, match="actors were lost"):
+    with pytest.raises(RunError, match="lost 3 processes"):
         run_experiment(replace(named(toy, own), runtime=ACTORS))
 
 
 @pytest.mark.slow
-def test_an_actor_that_is_killed_is_replaced(ray, toy, tmp_path):
-    from e2fl.simulation.cluster import connected
-
-    here = files_of(toy, tmp_path / "here")
-    pool = connected(from_dict(toy.to_dict() | {"runtime": ACTORS}).build_runtime())
-    run_experiment(replace(toy, runtime=ACTORS, rounds=1))
-    for actor in list(pool._live):
-        ray.kill(actor)
-    with pytest.warns(E2flWarning, match="lost"):
-        assert files_of(replace(toy, runtime=ACTORS), tmp_path / "there") == here
-
-
-@pytest.mark.slow
-def test_a_client_that_fails_in_an_actor_is_left_out(ray, toy):
+def test_a_client_that_fails_in_a_task_is_left_out(ray, toy):
     own = f"{Unruly.__module__}:Unruly"
     experiment = replace(toy, algorithm={"name": own, "clients_per_round": 8}, rounds=1)
     there, here = (run_experiment(replace(experiment, runtime=one)) for one in (ACTORS, {}))

@@ -22,7 +22,7 @@ from typing_extensions import Doc
 from e2fl.algorithms import ALGORITHMS, SECTION_REGISTRIES, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
-from e2fl.config.overrides import UNSAVED, Change, given, lay, typed
+from e2fl.config.overrides import UNSAVED, Change, flattened, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, is_shipped, look_up, settings_of
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, require_setting
@@ -41,10 +41,10 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ray:
-    """Clients train in actors of Ray, on the cluster at RAY_ADDRESS or on this machine."""
+    """Clients train in tasks of Ray, on the cluster at RAY_ADDRESS or on this machine."""
 
-    actors: Annotated[int, Doc("processes that train clients; 0: as many as there are cores")] = 0
-    cores: Annotated[int, Doc("of an actor: the clients that it trains at a time")] = 1
+    actors: Annotated[int, Doc("tasks at a time; 0: as many as there are cores")] = 0
+    cores: Annotated[int, Doc("of a task: the clients that it trains at a time")] = 1
 
     def __post_init__(self) -> None:
         require_setting(self.actors >= 0, "runtime.actors", "0 or more", self.actors)
@@ -302,15 +302,11 @@ class Experiment:
 
     def algorithm_names(self) -> list[str]:
         """Return the names of the algorithm and of its parts."""
-        parts = [self.algorithm.get(part) for part in SECTION_REGISTRIES]
-        sections = [self.algorithm, *(part for part in parts if isinstance(part, dict))]
-        return [str(section.get("name", "")) for section in sections]
+        return _names_in({"algorithm": self.algorithm})
 
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
-        sections = (self.data, self.model, self.participation, self.attack, self.runtime)
-        others = [str(section.get("name", "")) for section in sections]
-        names = [*others[:2], *self.algorithm_names(), *others[2:], *self.measures]
+        names = [*_names_in(self.to_dict() | {"variants": {}}), *self.measures]
         return [name for name in names if ":" in name and not is_shipped(name)]
 
     def algorithm_settings(self) -> list[str]:
@@ -346,6 +342,11 @@ class Experiment:
     def identity(self) -> str:
         """Return a digest that is the same for the same run, whatever its number of rounds."""
         return hashlib.sha256(json.dumps(self.compared(), sort_keys=True).encode()).hexdigest()
+
+
+def _names_in(settings: Section) -> list[str]:
+    """Return what sections name, such as the partition of a table, in their order."""
+    return [str(value) for name, value in flattened(settings).items() if name.endswith(".name")]
 
 
 def with_whole_numbers(value: Any) -> Any:

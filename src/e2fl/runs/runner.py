@@ -126,7 +126,7 @@ def simulated(
     model: Model,
     folder: Folder | None,
 ) -> Runtime:
-    """Return the federation of a run, simulated in this process or in Ray actors."""
+    """Return the federation of a run, simulated in this process or in tasks of Ray."""
     # With fewer clients than the default of clients_per_round, all of them take part.
     few = len(data.population) < algorithm.clients_per_round
     if few and algorithm.clients_per_round != type(algorithm).clients_per_round:

@@ -1,143 +1,114 @@
-"""RayFederation: the simulated federation with its clients in Ray actors, on one machine or many.
+"""RayFederation: the simulated federation with its clients in tasks of Ray, on many machines.
 
-Every actor holds the data, the model and the compiled loops of a run. Messages travel as the bytes
-of the wire. What clients keep stays with the driver and travels with them, so any actor can train
-any client, and an actor that is lost takes nothing with it.
+A process of Ray keeps the data, the model and the compiled loops of a run from one task to the
+next. Messages travel as the bytes of the wire. What clients keep stays with the driver and travels
+with them, so any process can train any client, and Ray repeats the tasks of one that is lost.
 """
 
 import copy
 import math
 import os
 import sys
-import threading
-import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from e2fl import codec
-from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.experiment import Ray
-from e2fl.data.federated import ClientId, FederatedData
-from e2fl.errors import ConfigError, E2flError, E2flWarning, RunError, reason_of
+from e2fl.data.federated import ClientId, FederatedData, Memory
+from e2fl.errors import ConfigError, E2flError, RunError, reason_of
 from e2fl.evaluation import Score
 from e2fl.kernels import ENGINE_VERSION
-from e2fl.learning import Learner
 from e2fl.learning.compiled_engine import engine_for
 from e2fl.models import ModelSpec
 from e2fl.rounds import MAX_DECODED
-from e2fl.simulation.client_memory import Memories, checked_memory
+from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation, Trained
 from e2fl.version import __version__, environment
 from e2fl.wire import Message
 
-Ref = Any  # ray.ObjectRef: passed inside a list, an actor gets it and not its value
-Actor = Any
-Key = TypeVar("Key")
+Ref = Any  # ray.ObjectRef: passed inside a list, a task gets it and not its value
 
-START_SECONDS = 300.0  # for an actor to start when no other one is left
-TRIES = 3  # actors that one client may lose, as one that needs too much memory does
+RETRIES = 2  # of a task whose process is lost, as one that needs too much memory is
 
 
 @dataclass(frozen=True)
 class Job:
-    """What an actor holds of a run; the data apart, since runs share it."""
+    """What a process needs for a run; the user's own classes stand apart, to be imported last."""
 
-    data: Ref
-    algorithm: AnyAlgorithm
-    learner: Learner  # without its engine
+    path: Sequence[str]  # on which they are found
+    versions: Mapping[str, str]
+    data: Ref  # runs share it
+    parts: Ref  # the algorithm, and the learner without its engine
     cores: int
 
 
-class Worker:
-    """What an actor does."""
+def work(
+    job: Sequence[Ref],
+    messages: Sequence[Ref],
+    which: Mapping[ClientId, int],
+    round_number: int,
+    spec: ModelSpec | None,
+    memories: Mapping[ClientId, Memory],
+) -> Mapping[ClientId, Any]:
+    """Let clients train or, without a spec, evaluate. which: the message of each.
 
-    def __init__(self, path: Sequence[str]):
-        sys.path += [entry for entry in path if entry not in sys.path]  # of the user's own code
-        self._lock = threading.Lock()
-        self._job: Ref = None
-        self._data: tuple[Ref, FederatedData] | None = None
-        self._federation: SimulatedFederation
-        self._open: Callable[..., Message]
-
-    def require_same(self, theirs: Mapping[str, str]) -> None:
-        """Raise `RunError` if versions differ: results could, too."""
-        if versions() != theirs:
-            raise RunError(f"a machine of the cluster has {versions()}, and this one {theirs}")
-
-    def train(
-        self,
-        job: Sequence[Ref],
-        message: Sequence[Ref],
-        client_id: ClientId,
-        round_number: int,
-        spec: ModelSpec,
-        memory: bytes,
-    ) -> Trained | tuple[str, str]:
-        """Let one client train; return what it keeps as bytes, or the name and text of its error.
-
-        The error itself may not survive the journey.
-        """
-        federation = self._loaded(*job)
-        received = self._open(message[0], federation.types.down)
-
-        def work() -> Trained:
-            client = replace(federation.data.client(client_id), memory=_unpacked(memory))
-            trained = federation.train_one(client, received, round_number, spec)
-            return trained._replace(memory=checked_memory(trained.memory))
-
-        try:
-            trained = federation.pool.submit(work).result()  # in a thread with one core
-            return trained._replace(memory=cast(Any, _packed(trained.memory)), reply=None)
-        except Exception as error:  # a client that fails never stops the others
-            return type(error).__name__, str(error)
-
-    def evaluate(
-        self,
-        job: Sequence[Ref],
-        messages: Sequence[Ref],
-        which: Mapping[ClientId, int],
-        round_number: int,
-        memories: Mapping[ClientId, bytes],
-    ) -> Mapping[ClientId, Score]:
-        """Let clients evaluate. which: the message of each."""
-        federation = copy.copy(self._loaded(*job))
-        federation.memories = Memories()
-        for client, memory in memories.items():
-            federation.memories.store(client, round_number, _unpacked(memory))
-        received = [self._open(message, federation.types.served) for message in messages]
-        delivered = {client: received[position] for client, position in which.items()}
+    Of an error in training, name and text are returned: itself, it may not survive the journey.
+    """
+    federation = copy.copy(_federation(*job))
+    federation.memories = Memories()
+    for client, memory in memories.items():
+        federation.memories.store(client, round_number, memory)
+    received = [_opened(*job, message, trains=spec is not None) for message in messages]
+    delivered = {client: received[position] for client, position in which.items()}
+    if spec is None:
         return federation.evaluate_all(round_number, delivered)
+    return {
+        client: (type(done).__name__, str(done))
+        if isinstance(done, Exception)
+        else done._replace(memory=federation.memories.load(client, round_number + 1), reply=None)
+        for client, done in federation._train_all(round_number, spec, delivered)
+    }
 
-    def _loaded(self, job: Ref) -> SimulatedFederation:
-        """Return the federation of a run; that of the last run stays until there is another."""
-        with self._lock:
-            if self._job != job:
-                parts: Job = ray.get(job)
-                if self._data is None or self._data[0] != parts.data:
-                    self._data = parts.data, ray.get(parts.data)
-                given = parts.learner
-                learner = replace(
-                    given,
-                    engine=engine_for(given.model),
-                    supernet=copy.deepcopy(given.supernet),  # arrays of Ray cannot be written to
-                    initial=copy.deepcopy(given.initial),
-                )
-                learner.engine.warm()
-                self._federation = SimulatedFederation(
-                    self._data[1], parts.algorithm, learner, threads=parts.cores
-                )
-                spec = learner.model.spec
-                self._open = lru_cache(maxsize=8)(
-                    lambda message, kind: kind.from_bytes(ray.get(message), spec)
-                )
-                self._job = job
-            return self._federation
+
+@lru_cache(maxsize=1)
+def _federation(job: Ref) -> SimulatedFederation:
+    """Return the federation of a run, or raise `RunError` if versions differ: results could, too.
+
+    That of the last run stays until there is another.
+    """
+    known: Job = ray.get(job)
+    sys.path += [entry for entry in known.path if entry not in sys.path]
+    if versions() != known.versions:
+        text = f"a machine of the cluster has {versions()}, and this one {known.versions}"
+        raise RunError(text)
+    algorithm, given = ray.get(known.parts)
+    learner = replace(
+        given,
+        engine=engine_for(given.model),
+        supernet=copy.deepcopy(given.supernet),  # arrays of Ray cannot be written to
+        initial=copy.deepcopy(given.initial),
+    )
+    learner.engine.warm()
+    return SimulatedFederation(_data(known.data), algorithm, learner, threads=known.cores)
+
+
+@lru_cache(maxsize=1)
+def _data(ref: Ref) -> FederatedData:
+    data: FederatedData = ray.get(ref)
+    return data
+
+
+@lru_cache(maxsize=8)
+def _opened(job: Ref, message: Ref, *, trains: bool) -> Message:
+    """Return a message from its bytes."""
+    federation = _federation(job)
+    kind = federation.types.down if trains else federation.types.served
+    return kind.from_bytes(ray.get(message), federation.learner.model.spec)
 
 
 def versions() -> dict[str, str]:
@@ -146,116 +117,8 @@ def versions() -> dict[str, str]:
     return {name: known[name] for name in ("e2fl", "engine", "torch", "numpy", "numba")}
 
 
-class Actors:
-    """The actors of this process, for one run after the other; lost ones are replaced."""
-
-    def __init__(self, count: int, cores: int):
-        self.count, self.cores = count, cores
-        self._made = ray.remote(Worker).options(num_cpus=cores, max_concurrency=cores + 2)
-        self._starting: dict[Ref, Actor] = {}
-        self._live: list[Actor] = []
-        self._shared: tuple[FederatedData, Ref] | None = None
-        for _ in range(count):
-            self._start()
-
-    def put_data(self, data: FederatedData) -> Ref:
-        """Return the data in Ray's store, once for the runs that share it."""
-        if self._shared is None or self._shared[0] is not data:
-            self._shared = data, ray.put(data)
-        return self._shared[1]
-
-    def each(
-        self, keys: Sequence[Key], call: Callable[[Actor, Key], Ref], at_once: int
-    ) -> Iterator[tuple[Key, Any]]:
-        """Yield what `call` computes for every key, in order; another actor repeats what is lost.
-
-        at_once: calls that an actor has at a time.
-        """
-        waiting, done, tries = deque(keys), dict[Key, Any](), Counter[Key]()
-        running: dict[Ref, tuple[Actor, Key]] = {}
-        for wanted in keys:
-            while wanted not in done:
-                busy = Counter(dict.fromkeys(self._live, 0))
-                busy.update(actor for actor, _ in running.values() if actor in busy)
-                while waiting and busy and min(busy.values()) < at_once:
-                    actor = min(busy, key=busy.__getitem__)
-                    key = waiting.popleft()
-                    running[call(actor, key)] = actor, key
-                    busy[actor] += 1
-                ready = self._next(running)
-                if ready not in running:
-                    continue
-                actor, key = running.pop(ready)
-                try:
-                    done[key] = _got(ready)
-                except RayError as error:
-                    self._lose(actor, error)
-                    waiting.appendleft(key)
-                    tries[key] += 1
-                    if tries[key] == TRIES:
-                        raise RunError(
-                            f"{TRIES} Ray actors were lost in the same work, the last one because "
-                            f"{_why(error)}; start fewer actors if memory ran out, then resume"
-                        ) from error
-            yield wanted, done.pop(wanted)
-
-    def end(self) -> None:
-        """Give the cores back to the cluster."""
-        for actor in (*self._live, *self._starting.values()):
-            ray.kill(actor)
-
-    def _start(self) -> None:
-        path = [entry or os.getcwd() for entry in sys.path]
-        actor = self._made.remote(path)
-        self._starting[actor.require_same.remote(versions())] = actor
-
-    def _lose(self, actor: Actor, error: RayError) -> None:
-        if actor in self._live:  # else another of its calls was lost before
-            self._live.remove(actor)
-            ray.kill(actor)
-            told = f"a Ray actor was lost ({_why(error)}); its clients train again elsewhere"
-            warnings.warn(told, E2flWarning, stacklevel=2)
-            self._start()
-
-    def _next(self, running: Mapping[Ref, Any]) -> Ref:
-        """Wait for a call to end or an actor to start; return the call."""
-        alone = not running and not self._live
-        calls = [*self._starting, *running]
-        ready, _ = ray.wait(calls, timeout=START_SECONDS if alone else None) if calls else ([], [])
-        if not ready:
-            raise RunError(f"no Ray actor started in {START_SECONDS:g} s: the cluster is busy")
-        (call,) = ready
-        if call in self._starting:
-            actor = self._starting.pop(call)
-            try:
-                _got(call)
-                self._live.append(actor)
-            except RayError as error:
-                if not self._live and not self._starting:
-                    raise RunError(
-                        f"no Ray actor can start: {_why(error)}; every machine of the cluster "
-                        "needs the same version of e2fl"
-                    ) from error
-        return call
-
-
-def _got(call: Ref) -> Any:
-    """Return what a call computed; raise its own error, or `RayError` if the actor is lost."""
-    try:
-        return ray.get(call)
-    except RayTaskError as error:
-        if isinstance(error.cause, E2flError):
-            raise error.cause from None
-        raise RuntimeError(str(error)) from error
-
-
-def _why(error: RayError) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return reason_of(RuntimeError(lines[-1] if lines else type(error).__name__))
-
-
-def connected(runtime: Ray) -> Actors:
-    """Return the actors, in the cluster at RAY_ADDRESS or in one on this machine."""
+def connected(runtime: Ray) -> int:
+    """Return how many tasks run at a time, in the cluster at RAY_ADDRESS or on this machine."""
     address = os.environ.get("RAY_ADDRESS", "local")
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if not ray.is_initialized() and address == "local":
@@ -276,29 +139,31 @@ def connected(runtime: Ray) -> Actors:
             f"runtime.actors of {runtime.cores} cores: {max(1, count)} do not fit into the "
             f"{cores} cores of the cluster"
         )
-    connection = ray.get_runtime_context().get_job_id()
-    key = count, runtime.cores, connection
-    if key not in _pools:
-        for (*_, former), actors in _pools.items():
-            if former == connection:
-                actors.end()
-        _pools.clear()
-        _pools[key] = Actors(count, runtime.cores)
-    return _pools[key]
+    return count
 
 
-_pools: dict[tuple[int, int, str], Actors] = {}  # one at most, which the next run finds here
+_shared: dict[tuple[int, str], tuple[FederatedData, Ref]] = {}  # one at most: the last data
+
+
+def _put(data: FederatedData) -> Ref:
+    """Return the data in Ray's store, once for the runs that share it."""
+    key = id(data), ray.get_runtime_context().get_job_id()
+    if key not in _shared:
+        _shared.clear()
+        _shared[key] = data, ray.put(data)
+    return _shared[key][1]
 
 
 class RayFederation(SimulatedFederation):
-    """A simulated federation whose clients train and evaluate in Ray actors."""
+    """A simulated federation whose clients train and evaluate in tasks of Ray."""
 
     def __init__(self, *parts: Any, runtime: Ray, **settings: Any) -> None:
         super().__init__(*parts, **settings)
-        self.actors = connected(runtime)
-        sent = replace(self.learner, engine=cast(Any, None))
-        data = self.actors.put_data(self.data)
-        self.job = ray.put(Job(data, self.algorithm, sent, runtime.cores))
+        self.at_once, self.cores = connected(runtime), runtime.cores
+        path = [entry or os.getcwd() for entry in sys.path]
+        self.task = ray.remote(num_cpus=self.cores, max_retries=RETRIES)(work).remote
+        own = ray.put((self.algorithm, replace(self.learner, engine=cast(Any, None))))
+        self.job = ray.put(Job(path, versions(), _put(self.data), own, runtime.cores))
 
     def _received(self, message: Message, raw: bytes) -> Ref:
         """Return a message in Ray's store, as bytes."""
@@ -307,49 +172,63 @@ class RayFederation(SimulatedFederation):
     def _train_all(
         self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]
     ) -> Iterator[tuple[ClientId, Trained | Exception]]:
-        def call(actor: Actor, client: ClientId) -> Ref:
-            memory = _packed(self.memories.load(client, round_number))
-            message = [delivered[client]]
-            return actor.train.remote([self.job], message, client, round_number, spec, memory)
-
-        # One more than an actor trains at a time, so that it never waits for the next.
-        at_once = self.actors.cores + 1
-        for client, done in self.actors.each(sorted(delivered), call, at_once):
-            if not isinstance(done, Trained):
+        for client, done in self._spread(round_number, spec, delivered, self.cores):
+            if isinstance(done, Trained):
+                self.memories.store(client, round_number, done.memory)
+                yield client, done
+            else:
                 name, text = done
                 yield client, type(name, (RunError,), {})(text)
-                continue
-            self.memories.store(client, round_number, _unpacked(done.memory))
-            yield client, done
 
     def evaluate_all(
         self, round_number: int, delivered: Mapping[ClientId, Any]
     ) -> Mapping[ClientId, Score]:
-        clients = sorted(delivered)
         # Large parts, since clients with the same model and test set are evaluated once in each.
-        size = max(1, math.ceil(len(clients) / self.actors.count))
+        size = max(1, math.ceil(len(delivered) / self.at_once))
         size = min(size, MAX_DECODED) if self.memories.rounds else size
-        parts = [clients[start : start + size] for start in range(0, len(clients), size)]
-
-        def call(actor: Actor, part: int) -> Ref:
-            messages = list(dict.fromkeys(delivered[client] for client in parts[part]))
-            positions = {message: position for position, message in enumerate(messages)}
-            which = {client: positions[delivered[client]] for client in parts[part]}
-            kept = {client: self.memories.load(client, round_number + 1) for client in parts[part]}
-            memories = {client: _packed(memory) for client, memory in kept.items() if memory}
-            return actor.evaluate.remote([self.job], messages, which, round_number, memories)
-
-        scores: dict[ClientId, Score] = {}
-        for _, done in self.actors.each(range(len(parts)), call, at_once=1):
-            scores |= done
-        views = {client: list(score.views) for client, score in scores.items()}
-        self.checks.same_views(views)
+        scores: dict[ClientId, Score] = dict(self._spread(round_number, None, delivered, size))
+        self.checks.same_views({client: list(score.views) for client, score in scores.items()})
         return scores
 
+    def _spread(
+        self,
+        round_number: int,
+        spec: ModelSpec | None,
+        delivered: Mapping[ClientId, Any],
+        size: int,
+    ) -> Iterator[tuple[ClientId, Any]]:
+        """Yield what `work` returns for every client, in order. size: the clients of a task."""
+        clients, before = sorted(delivered), round_number + (spec is None)
+        parts = [clients[start : start + size] for start in range(0, len(clients), size)]
+        waiting, running, done = deque(range(len(parts))), dict[Ref, int](), dict[int, Any]()
+        for wanted in range(len(parts)):
+            while wanted not in done:
+                while waiting and len(running) < self.at_once:
+                    number = waiting.popleft()
+                    sent = {client: delivered[client] for client in parts[number]}
+                    places = {message: place for place, message in enumerate(set(sent.values()))}
+                    which = {client: places[message] for client, message in sent.items()}
+                    kept = {client: self.memories.load(client, before) for client in sent}
+                    kept = {client: memory for client, memory in kept.items() if memory}
+                    call = self.task([self.job], [*places], which, round_number, spec, kept)
+                    running[call] = number
+                (ready,), _ = ray.wait([*running])
+                done[running.pop(ready)] = _got(ready)
+            yield from done.pop(wanted).items()
 
-def _packed(memory: Any) -> bytes:
-    return codec.pack(memory) if memory else b""
 
-
-def _unpacked(memory: Any) -> Any:
-    return codec.unpack(memory, dict[str, Any]) if memory else {}
+def _got(call: Ref) -> Any:
+    """Return what a task returned, or raise its error."""
+    try:
+        return ray.get(call)
+    except RayTaskError as error:
+        if isinstance(error.cause, E2flError):
+            raise error.cause from None
+        raise RuntimeError(str(error)) from error
+    except RayError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = reason_of(RuntimeError(lines[-1] if lines else type(error).__name__))
+        raise RunError(
+            f"Ray lost {RETRIES + 1} processes in the same work, the last one because {reason}; "
+            "set fewer actors if memory ran out, then resume"
+        ) from error

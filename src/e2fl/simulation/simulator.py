@@ -32,6 +32,7 @@ from e2fl.simulation.evaluator import Scoreboard, Trial, run_job, score_alone
 from e2fl.wire import Message
 
 Item = TypeVar("Item")
+Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 IN_MEMORY = 256 * 2**20  # bytes of the replies of a round; more are in a temporary file
@@ -78,15 +79,14 @@ class SimulatedFederation:
 
         A client that fails is a fault and does not stop the others.
         """
-        round_number, inbox, ask = request.round_number, request.inbox, request.ask
-        delivered, lengths = self._deliver(inbox)
-        self.traffic.down += sum(lengths.values())
-        self.traffic.exchanges += len(inbox)
-        whole = self.learner.model.spec
-        spec, prepares = whole.only(ask.layers), ask.kind == "prepare"
+        inbox, whole = request.inbox, self.learner.model.spec
+        spec, prepares = whole.only(request.ask.layers), request.ask.kind == "prepare"
+        sent, trained = self._trained(request, spec)
+        self.traffic.down += sum(sent.values())
+        self.traffic.exchanges += len(sent)
         self.traffic.grouping_bytes += sum(
-            lengths[client] if prepares else message.grouping_bytes(whole)
-            for client, message in inbox.items()
+            size if prepares else inbox[client].grouping_bytes(whole)
+            for client, size in sent.items()
         )
         errors: dict[ClientId, Exception] = {}
         file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # ends with the replies
@@ -101,10 +101,10 @@ class SimulatedFederation:
         weakref.finalize(answers, file.close)
         faults: dict[ClientId, str] = {}
         losses: dict[ClientId, float] = {}
-        for client, done in self._train_all(round_number, spec, delivered):
-            if isinstance(done, Exception):
-                errors[client] = done
-                faults[client] = _failed(done)
+        for client, done in trained:
+            if not isinstance(done, Trained):
+                errors |= {client: done} if isinstance(done, Exception) else {}
+                faults[client] = _failed(done) if isinstance(done, Exception) else done
                 continue
             raw, meter = done.raw, done.meter
             count_work(self.traffic, meter, done.examples)
@@ -117,10 +117,20 @@ class SimulatedFederation:
                 places[client] = file.tell(), file.write(raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        if round_number <= 1 and 1 < len(inbox) == len(errors):
+        if request.round_number <= 1 and 1 < len(inbox) == len(errors):
             # Every client failed in the first round: a bug, not a bad client.
             raise errors[min(errors)]
         return Replies(answers, faults, losses)
+
+    def _trained(
+        self, request: RoundRequest, spec: ModelSpec
+    ) -> tuple[Mapping[ClientId, int], Iterator[tuple[ClientId, Trained | Exception | str]]]:
+        """Let clients train; return the bytes sent to each that was reached, and what each did.
+
+        An exception or a fault stands for a client that failed. spec: of the layers in a reply.
+        """
+        delivered, sent = self._deliver(request.inbox)
+        return sent, self._train_all(request.round_number, spec, delivered)
 
     def _train_all(
         self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]
@@ -224,18 +234,16 @@ class SimulatedFederation:
         """Return no warnings: in one process, nothing can go wrong besides training."""
         return []
 
-    def _deliver(
-        self, inbox: Mapping[ClientId, Message]
-    ) -> tuple[dict[ClientId, Any], dict[ClientId, int]]:
+    def _deliver(self, inbox: Mapping[Key, Message]) -> tuple[dict[Key, Any], dict[Key, int]]:
         """Return what clients receive, and its size; a message for many is encoded once."""
         sent: dict[int, tuple[Any, int]] = {}
         for message in inbox.values():
             if id(message) not in sent:
                 raw = message.to_bytes(self.learner.model.spec)
                 sent[id(message)] = self._received(message, raw), len(raw)
-        pairs = {client: sent[id(message)] for client, message in inbox.items()}
-        delivered = {client: received for client, (received, _) in pairs.items()}
-        return delivered, {client: size for client, (_, size) in pairs.items()}
+        pairs = {key: sent[id(message)] for key, message in inbox.items()}
+        delivered = {key: received for key, (received, _) in pairs.items()}
+        return delivered, {key: size for key, (_, size) in pairs.items()}
 
     def _received(self, message: Message, raw: bytes) -> Any:
         """Return what clients receive of a message: what its bytes say."""
