@@ -220,7 +220,8 @@ def labelled(
     for row in spec["rows"]:
         own = select(frame, spec["experiment"], base | row.get("overrides", {}), row["method"])
         label = row["label"] if isinstance(row["label"], list) else [row["label"]]
-        for at in spec["at"] if isinstance(spec.get("at"), list) else [spec.get("at")]:
+        rounds = row.get("at", spec.get("at"))
+        for at in rounds if isinstance(rounds, list) else [rounds]:
             found = repeats_of(own, at)[-1 if spec.get("longest") else 0]
             rows[*label, str(at)] = replace(found, view=row.get("view", ""))
     if spec.get("same_seeds"):
