@@ -1,6 +1,5 @@
 """Dense algorithms on networks that cannot be ranked: biases, norms, dropout, recurrent layers."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -161,16 +160,6 @@ def test_dropout_draws_from_the_stream_of_its_client_and_round(name):
         replace(alone, round_number=number).fit(learner.initial, few) for number in (1, 2)
     )
     assert max(float((first[layer] - second[layer]).abs().max()) for layer in first) > 1e-4
-
-
-def test_clients_in_parallel_threads_draw_independently():
-    learner = build_learner(a_model(Noisy), Settings(epochs=3), 0)
-    train = lambda client: replace(learner, client_id=client).fit(learner.initial, points())  # noqa: E731
-    alone = [train(client) for client in range(8)]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(train, [*range(8)] * 4))
-    for place, found in enumerate(together):
-        assert same(found, alone[place % 8])
 
 
 def test_the_global_generator_is_left_alone():
