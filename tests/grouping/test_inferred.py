@@ -172,17 +172,6 @@ def styled(grouping, groups, rounds=12):
     )
 
 
-def test_clustered_rounds_are_those_of_rank_clustering_and_send_no_masks():
-    clustered = {"name": "lowest_loss", "groups": 2, "clustered": 3}
-    by_server = run_experiment(styled({"name": "rank_clustering", "groups": 2}, 2, rounds=3))
-    run = run_experiment(styled(clustered, 2, rounds=3))
-    for name in ("global_ranking", "groups"):
-        assert same(getattr(run.state, name), getattr(by_server.state, name))
-    bytes_of = [one.summary["bytes"] for one in (run, by_server)]
-    assert bytes_of[0]["down_total"] == bytes_of[1]["down_total"]
-    assert bytes_of[0]["up_total"] == bytes_of[1]["up_total"]
-
-
 def test_clients_choose_once_the_clustered_rounds_are_over():
     algorithm = E2FL(clients_per_round=6, grouping=LowestLoss(groups=2, clustered=2))
     problem = Problem(algorithm, Toy(clients=8, groups=2, styles=True))

@@ -16,7 +16,7 @@ from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.term import TERM
 from e2fl.construct import fields_of
 from e2fl.grouping import GROUPINGS, LowestLoss, RankClustering
-from e2fl.rankings.ballots import Boundary, Buckets, Exact, Moves
+from e2fl.rankings.ballots import Boundary, Buckets, Moves
 from e2fl.testing import check_algorithm
 from e2fl.testing.contract import CHECKS, Problem
 from e2fl.testing.toy import Toy
@@ -49,7 +49,6 @@ ALGORITHMS_WITH_SETTINGS = {
     "weights coarse": weights(
         ballot=Buckets(16), downlink=Buckets(64), own_vote=(0.5, 1.0), grouping=INFERRED
     ),
-    "weights clustered": weights(ballot=Buckets(16), grouping=CLUSTERED),
     "frl weights": FRL(reading="weights", smoothing=2.0),
     "buckets": coded(ballot=Buckets(5), grouping=INFERRED),
     "buckets clustered": coded(ballot=Buckets(16), grouping=RankClustering(groups=2)),
@@ -58,8 +57,6 @@ ALGORITHMS_WITH_SETTINGS = {
     "moves recommended": E2FL(
         ballot=Moves(), downlink=Buckets(12, finer=8, near=0.08), smoothing=5.0
     ),
-    "moves clustered": coded(ballot=Moves(), grouping=RankClustering(groups=2)),
-    "only the downlink is coded": E2FL(ballot=Exact(), downlink=Buckets(16)),
     "fedavg finetune": FedAvg(finetune_epochs=2),
     "ifca finetune": IFCA(groups=2, finetune_epochs=2),
     "ifca oracle": IFCA(oracle_groups=True),
