@@ -161,25 +161,20 @@ def test_threads_do_not_disturb_each_others_weights():
     assert all(torch.equal(alone[place % 8], outputs) for place, outputs in enumerate(together))
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize(
     ("make", "inputs", "words"),
     [
         (mlp, (0,), "at least one input"),
         (mlp, (1, 0, 4), "at least one input"),
-        (lenet, (1, 1, 1), "at least 2 x 2"),
         (lenet, (1, 8, 1), "at least 2 x 2"),
         (lenet, (0, 8, 8), "at least 2 x 2"),
+        (lambda *_: nn.Linear(0, 3, bias=False), (0,), r"layer '0\.weight' has no edges"),
     ],
 )
 def test_inputs_too_small_for_a_model_are_refused(make, inputs, words):
     with pytest.raises(ConfigError, match=words):
-        make(inputs, 3)
-
-
-@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_a_layer_without_edges_is_refused():
-    with pytest.raises(ConfigError, match=r"layer '1\.weight' has no edges"):
-        Model(nn.Sequential(nn.Flatten(), nn.Linear(0, 3, bias=False)))
+        Model(nn.Sequential(make(inputs, 3)))
 
 
 def test_building_a_model_does_not_import_the_compiler_of_torch():
