@@ -31,15 +31,6 @@ def test_the_first_seed_of_every_method_comes_first():
     assert len(runs) == len({run.identity for run in runs}) == 45
 
 
-def test_settings_methods_and_seeds_can_be_chosen():
-    changes = ["data.samples_per_client=60", "rounds=4", "algorithm.q=0.5"]
-    runs = [run for run, _ in planned_runs("table1", changes, [7], ["qffl", "e2fl"])]
-    assert {(run.method, run.seed, run.rounds) for run in runs} == {("e2fl", 7, 4), ("qffl", 7, 4)}
-    overrides = {run.method: run.overrides for run in runs}
-    assert overrides["e2fl"] == {"data.samples_per_client": 60}
-    assert overrides["qffl"] == {"data.samples_per_client": 60, "algorithm.q": 0.5}
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -110,16 +101,6 @@ def test_the_engine_of_a_plain_run_is_that_of_its_summary(out, folder, tmp_path)
     summary = json.loads(path.read_text())
     path.write_text(json.dumps(summary | {"environment": {"engine": "7"}}))
     assert read_runs(out)[0].origin["engine"] == 7
-
-
-def test_a_run_is_collected_once(out, tmp_path):
-    ledger = tmp_path / "ledger"
-    changed, left_out = collect(out, ledger, origin_here())
-    assert (len(changed), left_out) == (1, [])
-    (run,) = read_ledger(ledger)
-    assert run.origin["command"].startswith("e2fl run table1 --algorithm fedavg --set ")
-    assert run.reached == 3
-    assert collect(out, ledger, origin_here()) == ([], [])
 
 
 def cut(raw):

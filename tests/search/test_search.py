@@ -3,7 +3,6 @@
 import csv
 import itertools
 import json
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,13 +70,8 @@ def test_a_search_has_the_same_budget_for_each_algorithm(config, capsys):
     assert [row["algorithm"] for row in rows] == ["e2fl"] * 3 + ["fedavg"] * 3
     assert [row["learner.score_rate"] for row in rows[3:]] == ["", "", ""]
     assert float(rows[0]["learner.score_rate"]) == 0.1  # the experiment's own
-    stored = tomllib.loads(Path("t/best.toml").read_text())["variants"]
-    assert set(stored) == {"e2fl", "fedavg"}
-    (chosen,) = [row for row in rows[3:] if row["chosen"]]
-    best = load("t/best.toml").variant("fedavg")
-    assert best.learner["learning_rate"] == float(chosen["learner.learning_rate"])
-    out = capsys.readouterr().out
-    assert "MiB sent" in out
+    assert set(load("t/best.toml").variants) == {"e2fl", "fedavg"}
+    assert "MiB sent" in capsys.readouterr().out
     assert Path("t/final/fedavg-seed0/summary.json").is_file()
     assert main(words) == 2
     assert main([*words[:-4], "--trials", "4", "--out", "t", "--resume"]) == 2
