@@ -3,9 +3,7 @@
 import math
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -148,17 +146,6 @@ def test_a_network_whose_training_messages_cannot_carry_is_refused(network, word
 def test_impossible_settings_are_refused(setting):
     with pytest.raises(ConfigError, match=rf"model\.{next(iter(setting))}"):
         Model(mlp((3,), 2), **setting)
-
-
-def test_threads_do_not_disturb_each_others_weights():
-    """functional_call puts weights into the module while it runs: each thread needs its own."""
-    model = Model(mlp((8,), 3, hidden=(64,)))
-    x = torch.from_numpy(np.random.default_rng(0).random((200, 8), dtype=np.float32))
-    sets = [model.initial_weights(seed) for seed in range(8)]
-    alone = [model.outputs(params, x) for params in sets]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda params: model.outputs(params, x), sets * 20))
-    assert all(torch.equal(alone[place % 8], outputs) for place, outputs in enumerate(together))
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

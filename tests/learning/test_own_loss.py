@@ -15,7 +15,6 @@ from e2fl.learning.compiled_engine import CompiledEngine
 from e2fl.learning.learner import Meter
 from e2fl.models import Model
 from e2fl.networks import lenet_small, mlp
-from e2fl.rankings.order import mask_layers
 
 
 def points(shape=(16,), count=40, classes=3, seed=0):
@@ -118,18 +117,3 @@ def test_the_training_loss_is_the_mean_over_all_steps(own, engine):
     expected = (own or cross_entropy)(outputs, examples.labels())
     assert learner.meter.losses.mean == pytest.approx(float(expected), rel=1e-5)
     assert learner.meter.losses.examples == 2 * len(examples)
-
-
-@pytest.mark.parametrize("engine", ["compiled", "autograd"])
-def test_the_training_loss_of_scores_weights_and_gradients_is_counted(engine):
-    learner = learners(learning_rate=1e-12, score_rate=1e-12)[engine]
-    examples, ranking = points(), learner.supernet.ranking
-    scores, weights, exact = (replace(learner, meter=Meter()) for _ in range(3))
-    scores.fit_scores(ranking, examples)
-    weights.fit(learner.initial, examples)
-    exact.gradient(learner.initial, examples)
-    masked = learner.supernet.subnetwork(mask_layers(ranking, learner.model.keep))
-    dense = learner.loss(learner.initial, examples)
-    expected = [learner.loss(masked, examples), dense, dense]
-    counted = [used.meter.losses.mean for used in (scores, weights, exact)]
-    assert counted == pytest.approx(expected, rel=1e-4)

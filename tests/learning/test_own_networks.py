@@ -102,24 +102,6 @@ def test_algorithms_that_rank_refuse_and_say_what_to_use(name, toy, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_update_carries_every_parameter_and_its_bytes_are_counted(toy):
-    run = run_experiment(own(toy, "fedavg"))
-    parameters = 16 * 24 + 24 + 24 + 24 + 24 * 3 + 3
-    header = run.summary["bytes"]["up_per_client_round"] - 4 * parameters
-    assert 0 < header <= 64
-    assert run.summary["bits"]["up_per_edge"] == pytest.approx(
-        8 * (4 * parameters + header) / parameters
-    )
-    assert set(run.state.params) == {
-        "0.weight",
-        "0.bias",
-        "1.weight",
-        "1.bias",
-        "4.weight",
-        "4.bias",
-    }
-
-
 def test_training_equals_torchs_own_sgd_where_nothing_is_drawn():
     def make(inputs, classes):
         return nn.Sequential(
