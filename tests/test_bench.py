@@ -1,4 +1,4 @@
-"""The benchmark: its figures, its data, and that it runs."""
+"""The benchmark: its figures, and that it runs."""
 
 import json
 import random

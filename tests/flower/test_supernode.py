@@ -1,4 +1,4 @@
-"""The node's process: it forks for each message, one at a time, and learns what to keep ready."""
+"""The node's process: it forks for each message, one at a time, and keeps ready what was loaded."""
 
 import os
 import signal

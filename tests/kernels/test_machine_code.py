@@ -1,4 +1,4 @@
-"""The cache of compiled code: found by contents, compiled by one process at a time."""
+"""The cache of compiled code: found by its contents, and named after all files with loops."""
 
 import os
 import shutil
