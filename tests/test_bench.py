@@ -1,16 +1,15 @@
-"""The benchmark: its figures, its data, and that it runs."""
+"""The benchmark: its figures, and that it runs."""
 
 import json
 import random
 from functools import partial
 
-import numpy as np
 import pytest
 
 from benchmarks import engine, federation, peers
 from benchmarks.__main__ import main
-from benchmarks.measure import Figure, ratios
-from benchmarks.soak import Campaign, mutate
+from benchmarks.measure import Figure
+from benchmarks.soak import Campaign
 from benchmarks.work import Pictures, flops_of_an_example, paper_lenet
 from e2fl.models import Model
 from e2fl.networks import lenet
@@ -25,8 +24,6 @@ def small_lenet():
     [
         ((70, 60, 80), (30, 60), "aim reached"),
         ((40,), (30, 60), "reached"),
-        ((20,), (30, 60), "NOT reached"),
-        ((0.9,), (50, 30), "aim reached"),
         ((35,), (50, 30), "reached"),
         ((90,), (50, 30), "NOT reached"),
         ((1,), None, ""),
@@ -39,21 +36,11 @@ def test_a_figure_has_a_median_and_a_verdict(values, goal, verdict):
     assert figure.to_json()["high"] == max(values)
 
 
-def test_ratios_are_taken_side_by_side():
-    assert ratios([10.0, 40.0], [5.0, 10.0]) == [2.0, 4.0]
-
-
 def test_arithmetic_of_the_papers_network():
     # conv1: 288 edges at 784 places, forward and weights; conv2: 18,432 at 784, fc1 and fc2 once,
     # all three passes.
     expected = 2 * (288 * 784 * 2 + 18_432 * 784 * 3 + (1_605_632 + 1_280) * 3)
     assert flops_of_an_example(paper_lenet().network) == expected
-
-
-def test_pictures_are_always_alike():
-    data = Pictures(clients=100_000, samples=5)
-    assert len(data.population) == 100_000
-    np.testing.assert_array_equal(data.client(99_999).train.x, data.client(99_999).train.x)
 
 
 def test_a_peer_that_is_not_there_is_named(monkeypatch):
@@ -81,13 +68,6 @@ def test_the_quick_form_measures_everything(capsys, monkeypatch):
     autograd = [figure for figure in document["figures"] if "autograd" in figure["what"]]
     assert len(autograd) == 1 + 3 * len(engine.CELLS)  # one of them after ten rounds
     assert sum(figure["verdict"] != "" for figure in document["figures"]) == 4 + len(autograd)
-
-
-def test_mutated_messages_are_rejected_and_counted(tmp_path):
-    mutate(str(tmp_path), 0.0, 1)
-    shown = json.loads((tmp_path / "mutations.json").read_text())
-    assert shown["counts"]["mutated messages refused"] > 300
-    assert shown["failures"] == []
 
 
 @pytest.mark.slow

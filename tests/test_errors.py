@@ -21,18 +21,3 @@ from e2fl.errors import reason_of
 def test_the_reason_of_an_error_is_words_on_one_line(error, words):
     assert reason_of(error).startswith(words)
     assert "Errno" not in reason_of(error)
-
-
-@pytest.mark.parametrize("kind", ["large", "nested", "bytes"])
-def test_a_configuration_that_is_no_text_of_a_sane_size_is_refused(tmp_path, capsys, kind):
-    from e2fl.cli import main
-
-    path = tmp_path / "config.toml"
-    nested = b"x = " + b"[" * 100_000
-    path.write_bytes({"large": b"", "nested": nested, "bytes": b"\xff\x00"}[kind])
-    if kind == "large":
-        with path.open("wb") as file:
-            file.truncate(20 * 2**30)
-    assert main(["resume", str(tmp_path)]) == 2
-    words = {"large": "256 MiB", "nested": "nested", "bytes": "UTF-8"}
-    assert words[kind] in capsys.readouterr().err

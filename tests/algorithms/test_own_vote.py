@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from e2fl import assign
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.readings import context_of
 from e2fl.errors import WireError
@@ -138,19 +137,3 @@ def test_a_served_message_that_is_not_valid_is_refused():
     for broken in (short, cut):
         with pytest.raises(WireError):
             algorithm.model_for(broken, client, learner)
-
-
-def test_held_out_clients_and_assigned_ones_vote(toy, tmp_path):
-    experiment = replace(toy, data=toy.data | {"held_out": 2, "noise": 1.5})
-    voting = replace(experiment, algorithm=toy.algorithm | {"own_vote": [1.0]})
-    plain, own = (
-        run_experiment(made, out=tmp_path / name)
-        for name, made in (("plain", experiment), ("own", voting))
-    )
-    assert plain.summary["unseen"]["clients"] != own.summary["unseen"]["clients"]
-    client = experiment.build_data().unseen()[8]
-    used = [
-        assign(tmp_path / name, client.train, group=client.group).params
-        for name in ("plain", "own")
-    ]
-    assert not same(*used)

@@ -17,6 +17,7 @@ from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION
 
 GROUPS = {"name": "lowest_loss", "groups": 3}
+TOO_MANY = {"ballot": {"name": "buckets", "buckets": 257}}
 
 
 @pytest.fixture
@@ -67,6 +68,10 @@ def test_mistakes_at_the_top_are_explained(path, changes, words):
         ("algorithm", {"name": "e2fl", "grouping": {"name": "knwon"}}, "did you mean 'known'"),
         ("algorithm", {"name": "e2fl", "grouping": {"groups": 2}}, "grouping needs a name"),
         ("algorithm", {"name": "no.such.module:Thing"}, "cannot be imported"),
+        ("algorithm", {"name": "e2fl.testing.toy:Toy"}, "not a class"),
+        ("algorithm", {"name": "e2fl", "vote": {"name": 5}}, "there is no .* '5'"),
+        ("algorithm", {"name": "e2fl", **TOO_MANY}, r"^algorithm\.ballot: ballot\.buckets must be"),
+        ("participation", {"name": 5}, "there is no .* '5'"),
         ("algorithm", {"name": "frl", "absent": "members"}, "has no setting 'absent'"),
         ("model", {"name": "mlp", "hiden": [3]}, "did you mean 'hidden'"),
         ("model", {"name": "mlp", "hidden": 3}, "must be a list"),
@@ -80,27 +85,12 @@ def test_mistakes_in_a_section_are_explained(toy, section, values, words):
     experiment = from_dict(toy.to_dict() | {section: values})
 
     def build():
+        experiment.build_participation()
         experiment.build_algorithm()
         experiment.build_learner(experiment.build_model(experiment.build_data()))
 
     with pytest.raises(ConfigError, match=words):
         build()
-
-
-@pytest.mark.parametrize(
-    ("section", "values"), [("algorithm", {"vote": {"name": 5}}), ("participation", {"name": 5})]
-)
-def test_a_name_that_is_a_number_is_explained(toy, section, values):
-    changed = completed(from_dict(toy.to_dict() | {section: getattr(toy, section) | values}))
-    with pytest.raises(ConfigError, match=r"there is no .* '5'"):
-        (changed.build_algorithm(), changed.build_participation())
-
-
-@pytest.mark.parametrize("part", ["ballot", "downlink"])
-def test_mistakes_in_how_rankings_are_sent_name_the_section(toy, part):
-    wrong = replace(toy, algorithm=toy.algorithm | {part: {"name": "buckets", "buckets": 257}})
-    with pytest.raises(ConfigError, match=rf"^algorithm\.{part}: ballot\.buckets must be"):
-        wrong.build_algorithm()
 
 
 def test_broken_and_missing_files_are_explained(tmp_path):

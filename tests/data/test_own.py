@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import e2fl
 from e2fl.data import DATASETS, from_arrays, from_partitioner, rows_of
 from e2fl.data.partition import Iid
-from e2fl.errors import ConfigError, DataError
+from e2fl.errors import DataError
 
 npz = DATASETS["npz"]
 X, Y = np.eye(8), np.arange(8) % 2
@@ -125,17 +125,6 @@ def test_an_npz_of_ones_own(tmp_path):
         np.savez(tmp_path / "e.npz", **arrays)
         with pytest.raises(DataError, match=reason):
             npz(path=str(tmp_path / "e.npz"))
-
-
-def test_the_unprivileged_group_comes_first_and_the_others_keep_their_order():
-    clients = {"k": (X, Y, 1), "l": (X, Y, 2), "m": (X, Y, 10)}
-    data = from_arrays(clients, unprivileged=10)
-    assert data.group_names == ("10", "1", "2")
-    assert dict(data.population.declared) == {0: 1, 1: 2, 2: 0}
-    with pytest.raises(ConfigError, match="no group '3'; known: 1, 10, 2"):
-        from_arrays(clients, unprivileged=3)
-    with pytest.raises(ConfigError, match=r"data\.unprivileged must be a string or an integer"):
-        from_arrays(clients, unprivileged=[1])
 
 
 @pytest.mark.parametrize("kind", [object, "Int64", "Float64", "boolean"])

@@ -17,7 +17,6 @@ from e2fl.data.partition import Iid
 from e2fl.errors import ConfigError, DataError, E2flWarning
 from e2fl.models import Model
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.store import Folder, write_data
 from tests.data.golden import digest, mixed
 from tests.runs.helpers import Noting
 
@@ -326,11 +325,3 @@ def test_a_path_in_a_configuration_starts_at_its_own_folder(tmp_path, monkeypatc
     assert main(["data", "show", "study/my.toml"]) == 0
     assert "table: 2 clients, 2 classes, inputs 1" in capsys.readouterr().out
     assert (tmp_path / "my.svg").is_file()
-
-
-def test_a_run_that_ends_between_the_files_of_the_data_writes_both_again(tmp_path, monkeypatch):
-    data, folder = table(frame(age=np.arange(20) / 7), **ROLES), Folder(tmp_path / "run")
-    written = []
-    monkeypatch.setattr(Folder, "write", lambda self, name, text: written.append(name))
-    write_data(folder, data, lambda message: None)
-    assert written == ["data.svg", "data.json"]  # a run without the last one starts again

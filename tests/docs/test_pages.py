@@ -74,13 +74,6 @@ def test_a_command_is_accepted(page, line):
         assert build_parser().parse_args(words).act
 
 
-@pytest.mark.parametrize(
-    "word", ["variants", "label", "--watch", "--track", "--trust", "E2FL_DATA", '"__main__:']
-)
-def test_the_pages_explain(word):
-    assert any(word in page.read_text(encoding="utf-8") for page in PAGES)
-
-
 def test_the_version_is_written_in_one_place():
     """Other files must read it, or they would be forgotten at a release."""
     for name in ("pyproject.toml", "README.md"):

@@ -33,11 +33,6 @@ def test_every_setting_appears_below_what_it_belongs_to(generate):
             assert f"| `{setting.name}` |" in section, (entry.name, setting.name)
 
 
-def test_every_data_set_has_a_validation_share():
-    sets = [entry for entry in stored() if entry.kind == "datasets"]
-    assert all("validation_share" in {setting.name for setting in entry.settings} for entry in sets)
-
-
 def test_a_row_has_as_many_cells_as_its_header(generate):
     pages = (generate.settings_reference(), generate.command_reference())
     for row in "\n".join(pages).splitlines():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from e2fl import metrics
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering, ballot_table, rank_clustering
@@ -17,7 +16,6 @@ from e2fl.grouping.separation import divide
 from e2fl.models import Layer, Model, ModelSpec
 from e2fl.networks import mlp
 from e2fl.rankings.order import invert
-from e2fl.runs.runner import run_experiment
 
 SPEC = ModelSpec((Layer("one.weight", (4,)), Layer("two.weight", (3,))))
 ORDERS = [  # of six clients, in two layers
@@ -220,21 +218,3 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     grown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(grown.stdout) < 100  # MB; blocks of 16 MB, a few at a time
-
-
-@pytest.mark.slow
-def test_rotated_digits_are_told_apart_after_two_epochs(real_data):
-    """Three groups of real digits, a third of a turn apart."""
-    data = {
-        "name": "fair_mnist_rotate",
-        "dir": str(real_data / "mnist"),
-        "group_sizes": [12, 20, 16],
-        "angle_step": 120.0,
-        "samples_per_client": 60,
-        "test_images": 100,
-    }
-    grouping = {"name": "rank_clustering", "groups": 3, "layers": ["conv2"]}
-    algorithm = {"name": "e2fl", "grouping": grouping}
-    model = {"name": "lenet"}
-    experiment = from_dict({"rounds": 1, "data": data, "model": model, "algorithm": algorithm})
-    assert run_experiment(experiment).summary["inference"]["matched"] >= 90

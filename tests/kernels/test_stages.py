@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -259,20 +258,6 @@ def test_the_edges_kept_are_those_of_the_ranking():
         bits = np.unpackbits(stage.kept.view(np.uint8), bitorder="little")
         expected = reference.top_mask(scores["1.weight"], dropped(103 * 97, 0.5))
         assert (bits.reshape(97, -1)[:, :103].reshape(-1) == expected).all()
-
-
-def test_equal_work_in_several_threads_gives_equal_bits():
-    model = Model(lenet((1, 12, 12), 10, channels=(8, 16), hidden=16))
-    supernet = model.supernet(0)
-    engine = engine_for(model)
-
-    def work(_):
-        scores = engine.fit_scores(supernet, supernet.scores(supernet.ranking), batches("lenet"))
-        return [score.tobytes() for score in scores.values()]
-
-    with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(work, range(6)))
-    assert all(result == results[0] for result in results)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from e2fl.learning.compiled_engine import CompiledEngine
 from e2fl.learning.learner import Meter
 from e2fl.models import Model
 from e2fl.networks import lenet_small, mlp
-from e2fl.rankings.order import mask_layers
-from e2fl.runs.runner import run_experiment
 
 
 def points(shape=(16,), count=40, classes=3, seed=0):
@@ -119,27 +117,3 @@ def test_the_training_loss_is_the_mean_over_all_steps(own, engine):
     expected = (own or cross_entropy)(outputs, examples.labels())
     assert learner.meter.losses.mean == pytest.approx(float(expected), rel=1e-5)
     assert learner.meter.losses.examples == 2 * len(examples)
-
-
-@pytest.mark.parametrize("engine", ["compiled", "autograd"])
-def test_the_training_loss_of_scores_weights_and_gradients_is_counted(engine):
-    learner = learners(learning_rate=1e-12, score_rate=1e-12)[engine]
-    examples, ranking = points(), learner.supernet.ranking
-    scores, weights, exact = (replace(learner, meter=Meter()) for _ in range(3))
-    scores.fit_scores(ranking, examples)
-    weights.fit(learner.initial, examples)
-    exact.gradient(learner.initial, examples)
-    masked = learner.supernet.subnetwork(mask_layers(ranking, learner.model.keep))
-    dense = learner.loss(learner.initial, examples)
-    expected = [learner.loss(masked, examples), dense, dense]
-    counted = [used.meter.losses.mean for used in (scores, weights, exact)]
-    assert counted == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("name", ["local", "fedavg", "afl", "fedpm", "e2fl"])
-def test_every_line_of_history_has_the_training_loss_and_it_falls(name, toy):
-    algorithm = {"name": name, "clients_per_round": 4} | ({"epochs": 4} if name == "local" else {})
-    found = run_experiment(replace(toy, algorithm=algorithm, rounds=8, evaluate_every=1))
-    losses = [line["training_loss"] for line in found.history]
-    assert all(0 < loss < 10 for loss in losses)
-    assert name == "local" or losses[-1] < losses[0]

@@ -1,6 +1,5 @@
 """Dense algorithms on networks that cannot be ranked: biases, norms, dropout, recurrent layers."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -103,24 +102,6 @@ def test_algorithms_that_rank_refuse_and_say_what_to_use(name, toy, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_update_carries_every_parameter_and_its_bytes_are_counted(toy):
-    run = run_experiment(own(toy, "fedavg"))
-    parameters = 16 * 24 + 24 + 24 + 24 + 24 * 3 + 3
-    header = run.summary["bytes"]["up_per_client_round"] - 4 * parameters
-    assert 0 < header <= 64
-    assert run.summary["bits"]["up_per_edge"] == pytest.approx(
-        8 * (4 * parameters + header) / parameters
-    )
-    assert set(run.state.params) == {
-        "0.weight",
-        "0.bias",
-        "1.weight",
-        "1.bias",
-        "4.weight",
-        "4.bias",
-    }
-
-
 def test_training_equals_torchs_own_sgd_where_nothing_is_drawn():
     def make(inputs, classes):
         return nn.Sequential(
@@ -161,16 +142,6 @@ def test_dropout_draws_from_the_stream_of_its_client_and_round(name):
         replace(alone, round_number=number).fit(learner.initial, few) for number in (1, 2)
     )
     assert max(float((first[layer] - second[layer]).abs().max()) for layer in first) > 1e-4
-
-
-def test_clients_in_parallel_threads_draw_independently():
-    learner = build_learner(a_model(Noisy), Settings(epochs=3), 0)
-    train = lambda client: replace(learner, client_id=client).fit(learner.initial, points())  # noqa: E731
-    alone = [train(client) for client in range(8)]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(train, [*range(8)] * 4))
-    for place, found in enumerate(together):
-        assert same(found, alone[place % 8])
 
 
 def test_the_global_generator_is_left_alone():

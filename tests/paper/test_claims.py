@@ -47,17 +47,6 @@ def test_methods_are_compared_at_the_last_round_of_enough_seeds():
     assert (figures["e2fl"] - figures["fedavg"]).tolist() == [10, 10, 10]
 
 
-def test_a_method_may_have_several_rounds_for_each_of_the_baseline():
-    runs = [
-        make_run(method, 0, rounds, finished=False)
-        for method, rounds in (("qffl", [(20, 50.0)]), ("fedavg", [(10, 40.0), (20, 45.0)]))
-    ]
-    paths = {"qffl": "clients/mean", "fedavg": "clients/mean"}
-    number, figures = paired(frame(runs), paths, per_round=2)
-    assert number == 10
-    assert figures.to_dict() == {"qffl": {0: 50.0}, "fedavg": {0: 40.0}}
-
-
 @pytest.mark.parametrize(("gain", "word"), [(1.0, HOLDS), (-1.0, FAILS)])
 def test_every_group_must_gain_by_taking_part(gain, word):
     """Local ends by itself, before the round that is compared."""

@@ -83,14 +83,6 @@ def test_one_flat_vote_repeats_the_majority_group_and_ties_go_to_the_lower_edge(
     assert order_elected([[2, 0, 1], [0, 2, 1]]) == [0, 2, 1]
 
 
-@given(ballots())
-def test_vote_is_the_stable_order_of_summed_ranks_whoever_votes_first(cast):
-    sums = np.sum([rank.astype(np.int64) for rank in cast], axis=0)
-    assert invert(elected(cast)).tolist() == np.argsort(sums, kind="stable").tolist()
-    assert (elected(cast) == elected(reversed(cast))).all()
-    assert (elected([cast[0]] * 3) == cast[0]).all()
-
-
 @given(ballots(), st.fractions(min_value=0, max_value=20, max_denominator=50))
 def test_fractions_of_a_ballot_are_counted_exactly(cast, weight):
     incumbent, *rest = cast

@@ -119,23 +119,21 @@ def test_few_test_rows_are_warned_of(runs):
 
 
 @pytest.mark.parametrize(
-    ("stability", "blur", "words"),
-    [(0.51, 0.1, "the groups agree to 0.51 only"), (0.78, 0.3, "0.75 times"), (0.7, 0.1, None)],
+    ("clustering", "words"),
+    [
+        ({"stability": 0.51, "blur": 0.1, "cloud": 0.4}, "the groups agree to 0.51 only"),
+        ({"stability": 0.78, "blur": 0.3, "cloud": 0.4}, "0.75 times"),
+        ({"stability": 0.7, "blur": 0.1, "cloud": 0.4}, None),
+        ({"cost": 1.0, "steps": 1, "stability": 1.0}, None),  # a single group has no blur
+        ({"own": 2.0}, None),
+    ],
 )
-def test_groups_that_may_be_noise_are_warned_of_in_terminal_and_page(runs, stability, blur, words):
+def test_groups_that_may_be_noise_are_warned_of_in_terminal_and_page(runs, clustering, words):
     run = read_run(runs / "e2fl-seed0")
-    clustering = {"stability": stability, "blur": blur, "cloud": 0.4}
     made = study_of([replace(run, summary=run.summary | {"metadata": {"clustering": clustering}})])
     for text in (printed(made), page(made)):
         assert ("may be noise" in text) == (words is not None)
         assert words is None or words in text
-
-
-@pytest.mark.parametrize("clustering", [{"cost": 1.0, "steps": 1, "stability": 1.0}, {"own": 2.0}])
-def test_a_single_group_and_an_own_clustering_have_no_blur_and_are_not_warned_of(runs, clustering):
-    run = read_run(runs / "e2fl-seed0")
-    made = study_of([replace(run, summary=run.summary | {"metadata": {"clustering": clustering}})])
-    assert "may be noise" not in printed(made)
 
 
 def test_settings_in_which_methods_differ_are_named(runs):

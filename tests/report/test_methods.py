@@ -56,13 +56,6 @@ def test_plus_minus_is_named_or_left_out_and_views_too(runs, study):
     assert "(GM)" not in summary_table(study, views=False).text()
 
 
-def test_titles_span_neighbours_only(study):
-    paths = ["clients/mean", "group/mean", "clients/variance", "clients/best10"]
-    heads = [rf"\multicolumn{{{n}}}{{c}}{{{k}}}" for n, k in ((1, "Clients"), (1, "Groups"))]
-    heads.append(r"\multicolumn{2}{c}{Clients} \\")
-    assert f"& {' & '.join(heads)}" in summary_table(study, paths).latex()
-
-
 def test_gains_over_training_alone_are_measures(runs, study):
     local, fedavg = three(runs, "local"), three(runs, "fedavg")
     pairs = list(zip(fedavg, local, strict=True))

@@ -29,21 +29,10 @@ def e2fl(*by_seed, **more):
 @pytest.mark.parametrize(
     ("methods", "sentence"),
     [
-        # worst: 85.8 - 76 = 9.8; mean: 86.9 - 87 = -0.1
-        (
-            [fedavg({"A": 98, "B": 76}), e2fl({"A": 85.8, "B": 88})],
-            "E2FL is 9.8 percentage points better than FedAvg for the worst group, "
-            "at the cost of 0.1 percentage points on average.",
-        ),
         (  # nobody is favoured by name
             [e2fl(UNFAIR), fedavg(FAIR)],
             "FedAvg is 12.0 percentage points better than E2FL for the worst group, "
             "and 2.5 percentage points better on average.",
-        ),
-        (
-            [local({"A": 90, "B": 90}), e2fl()],
-            "E2FL is 4.0 percentage points worse than training alone for the worst group, "
-            "and 3.0 percentage points worse",
         ),
         (  # Local is not counted; q-FFL is best on average, FedAvg second for the worst group
             [local({"A": 60, "B": 60}), method("q-FFL", {"A": 99, "B": 72}), fedavg(), e2fl()],

@@ -58,13 +58,6 @@ def test_interrupted_twice_and_resumed_equals_uninterrupted(rare, tmp_path, algo
     resumed_to_the_same_end(experiment, stopped(experiment, tmp_path / "killed", 1, RuntimeError))
 
 
-def test_a_stop_between_rounds_costs_no_round(rare, tmp_path):
-    noting = Noting()
-    with pytest.raises(StoppedError):
-        run_experiment(rare, out=tmp_path / "run", watcher=noting, stop=lambda: noting.rounds == 2)
-    assert resumed_to_the_same_end(rare, tmp_path / "run").first == 3
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "call", "late", "error"),
     [

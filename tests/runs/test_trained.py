@@ -183,7 +183,7 @@ def hospitals(tmp_path, monkeypatch):
     }
     e2fl.run(settings, out="run", progress=False)
     Path("new.csv").write_text("a,b\n2,2.1\n-2,-1.9\n1.8,2.2\n")
-    Path("table.csv").unlink()  # issue 25, item 15: a run needs nobody's training table
+    Path("table.csv").unlink()  # a run needs nobody's training table
     return tmp_path
 
 

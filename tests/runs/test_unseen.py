@@ -45,14 +45,6 @@ def test_an_unseen_client_gets_the_group_and_the_model_of_its_like(grouping, tmp
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_clients_kept_out_of_training_are_reported():
-    for grouping in ("known", "rank_clustering"):
-        unseen = run_experiment(experiment(grouping, held_out=4)).summary["unseen"]
-        assert unseen["count"] == 4
-        assert unseen["clients"]["mean"] > 80
-    assert "unseen" not in run_experiment(experiment("known", rounds=1)).summary
-
-
 @dataclass(frozen=True)
 class Spoilt(Toy):
     """Of the clients kept out of training, the first has no inputs, the second no test label."""

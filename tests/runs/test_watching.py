@@ -15,12 +15,11 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.report import live
-from e2fl.runs import progress, runner
+from e2fl.runs import progress
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from e2fl.runs.trackers import flat
 from e2fl.runs.watcher import Watcher, Watchers
-from tests.runs.helpers import Noting
 
 pytestmark = pytest.mark.usefixtures("no_plots")
 
@@ -130,17 +129,6 @@ def test_an_unknown_tracker_is_refused_before_the_run(config, capsys):
     assert main(["run", config, "--out", "out", "--track", "mlfow"]) == 2
     assert "did you mean 'mlflow'" in capsys.readouterr().err
     assert not Path("out").exists()
-
-
-@pytest.mark.parametrize("slow", [True, False])
-def test_compiling_is_told_only_when_it_takes_long(toy, monkeypatch, slow):
-    def timer(seconds, call, given):
-        return SimpleNamespace(start=lambda: slow and call(*given), cancel=lambda: None)
-
-    monkeypatch.setattr(runner, "threading", SimpleNamespace(Timer=timer))
-    noting = Noting()
-    run_experiment(replace(toy, rounds=1), watcher=noting)
-    assert noting.warnings == slow * [runner.COMPILING]
 
 
 @pytest.mark.parametrize("slow", [True, False])

@@ -3,8 +3,6 @@
 import csv
 import itertools
 import json
-import os
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,13 +70,8 @@ def test_a_search_has_the_same_budget_for_each_algorithm(config, capsys):
     assert [row["algorithm"] for row in rows] == ["e2fl"] * 3 + ["fedavg"] * 3
     assert [row["learner.score_rate"] for row in rows[3:]] == ["", "", ""]
     assert float(rows[0]["learner.score_rate"]) == 0.1  # the experiment's own
-    stored = tomllib.loads(Path("t/best.toml").read_text())["variants"]
-    assert set(stored) == {"e2fl", "fedavg"}
-    (chosen,) = [row for row in rows[3:] if row["chosen"]]
-    best = load("t/best.toml").variant("fedavg")
-    assert best.learner["learning_rate"] == float(chosen["learner.learning_rate"])
-    out = capsys.readouterr().out
-    assert "MiB sent" in out
+    assert set(load("t/best.toml").variants) == {"e2fl", "fedavg"}
+    assert "MiB sent" in capsys.readouterr().out
     assert Path("t/final/fedavg-seed0/summary.json").is_file()
     assert main(words) == 2
     assert main([*words[:-4], "--trials", "4", "--out", "t", "--resume"]) == 2
@@ -126,7 +119,6 @@ def test_a_trial_that_diverges_ends_no_search_and_is_not_chosen(config, capsys):
         (["--grid", "learner.lr=0.1,0.2"], "learning_rate"),
         (["--grid", "model.keep=0.5,2"], "keep"),
         (["--grid", "model.keep=0.1..0.5"], "must be a number, not '0.1..0.5'"),
-        (["--grid", "model.keep=[0.1,0.5"], "must be a number, not '[0.1'"),
         (["--grid", "learner.epochs=1", "--pick", "group/worst"], "group/worst10"),
     ],
 )
@@ -160,12 +152,3 @@ def test_own_measures_are_objectives(toy, tmp_path):
     assert result.final_table().frame[options["pick"]].notna().all()
     with pytest.raises(RunError, match="already exists"):  # a folder holds one search
         search({"e2fl": base}, space, [0], **options, out=tmp_path / "s")
-
-
-def test_a_record_that_is_no_regular_file_is_refused(config, capsys):
-    """A pipe would be waited for."""
-    Path("s").mkdir()
-    os.mkfifo("s/search.json")
-    words = ["sweep", config, "--grid", "learner.score_rate=0.1", "--out", "s", "--resume"]
-    assert main(words) == 2
-    assert "not a regular file" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """The in-process federation: faults stay with who makes them, and equal work is done once."""
 
-import math
-import threading
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +9,7 @@ import torch
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.codec import to_json
-from e2fl.data.federated import Client, Examples, Lazy
+from e2fl.data.federated import Client, Lazy
 from e2fl.learning import Learner
 from e2fl.participation import Ask
 from e2fl.rounds import RoundRequest
@@ -135,20 +133,6 @@ def test_rows_of_groups_inside_a_client_are_scored_apart():
     assert done.summary["groups"]["G1"]["clients"] == 4
 
 
-def test_examples_keep_their_rows_together():
-    examples = Examples(
-        np.arange(6, dtype=np.uint8).reshape(3, 2),
-        np.array([5, 6, 7]),
-        np.array([0, 1, 0]),
-        scale=0.5,
-        shift=1.0,
-    )
-    part = examples.of_group(0)
-    assert part.y.tolist() == [5, 7]
-    assert part.inputs().tolist() == [[1.0, 1.5], [3.0, 3.5]]
-    assert examples.x.dtype == np.uint8
-
-
 def test_replies_that_do_not_fit_into_memory_come_back_from_a_file(toy, monkeypatch):
     expected = run_experiment(toy).history
     monkeypatch.setattr(simulator, "IN_MEMORY", 1)
@@ -172,20 +156,3 @@ def test_threads_of_the_pool_use_one_core_whatever_others_set_meanwhile():
         assert simulated.pool.submit(torch.get_num_threads).result() == 1
     finally:
         torch.set_num_threads(before)
-
-
-def test_brief_work_is_done_in_one_thread_and_other_work_by_all(monkeypatch):
-    simulated = Problem(FedAvg()).federation(threads=2)
-    main = threading.current_thread()
-
-    def where(_):
-        return threading.current_thread(), torch.get_num_threads()
-
-    before = torch.get_num_threads()
-    for limit, in_pool in ((math.inf, True), (math.inf, False), (0.0, True)):
-        # The first time, it is not known how long the work takes.
-        monkeypatch.setattr(simulator, "BRIEF", limit)
-        found = [result for _, result in simulated._each("test", where, range(4))]
-        assert all((thread is not main) == in_pool for thread, _ in found)
-        assert {cores for _, cores in found} == {1}
-    assert torch.get_num_threads() == before

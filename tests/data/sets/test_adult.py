@@ -56,24 +56,6 @@ def test_all_clients_share_one_test_set(adult):
     assert adult.client(0).groups() == [FEMALE, MALE]
 
 
-def test_partitions_differ_as_they_say(real_data):
-    alike = Adult(dir=str(real_data), alpha=5000).about()
-    assert sum(alike["train_rows"]) == 33_916
-    assert max(alike["train_rows"]) < 1.1 * min(alike["train_rows"])
-    differing = Adult(dir=str(real_data), alpha=1, seed=1).about()
-    assert min(differing["train_rows"]) >= 50
-    shares = np.array(differing["train_women"]) / np.array(differing["train_rows"])
-    assert shares.max() - shares.min() > 0.2
-    one_sex = Adult(dir=str(real_data), partition="by_group")
-    assert [one_sex.client(number).groups() for number in range(5)] == [[0], [0], [1], [1], [1]]
-
-
-def test_validation_rows_come_from_training_rows_only(adult, real_data):
-    train, held = Adult(dir=str(real_data), pooled_validation_share=0.2).split
-    assert set(train.tolist()) | set(held.tolist()) == set(adult.split[0].tolist())
-    assert len(held) == pytest.approx(0.2 * 33_916, abs=2)
-
-
 @pytest.mark.parametrize(
     ("settings", "word"),
     [

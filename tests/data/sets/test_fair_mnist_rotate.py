@@ -48,24 +48,6 @@ def test_a_group_deals_out_its_images_once():
     assert len(seen) - len(set(seen)) < 5
 
 
-@pytest.mark.parametrize("count", [10, 99, 100, 999])
-def test_fewer_bundled_test_images_still_show_every_digit(bundled, count):
-    data = FairMNISTRotate(source="bundled", samples_per_client=20, test_images=count)
-    test = data.client(0).test
-    assert len(test) == count
-    digits = np.bincount(test.y, minlength=10)
-    assert digits.min() >= digits.max() - 1
-    whole = {image.tobytes() for image in bundled.client(0).test.x}
-    assert {image.tobytes() for image in test.x} <= whole
-
-
-def test_pixels_are_normalised_as_usual(bundled):
-    x = bundled.client(0).train.inputs()
-    assert x.shape == (20, 1, 28, 28)
-    assert float(x.min()) == pytest.approx(-0.1307 / 0.3081, abs=1e-5)
-    assert float(x.max()) == pytest.approx((1 - 0.1307) / 0.3081, abs=1e-2)
-
-
 def test_turns_are_counter_clockwise_and_exact_at_right_angles(bundled):
     images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
     for degrees in (90, 180, 270, 360):

@@ -1,6 +1,5 @@
 """MNIST by writer, from QMNIST's extended labels."""
 
-import numpy as np
 import pytest
 
 from e2fl.data.sets.mnist import MNISTWriters
@@ -19,18 +18,6 @@ def test_539_writers_train_and_297_others_are_unseen(data):
     assert not names & {data.client_name(number) for number in data.unseen()}
     assert sum(len(client.train) + len(client.test) for client in data.unseen().values()) == 10_000
     assert all(len(client.train) and len(client.test) for client in data.unseen().values())
-
-
-def test_every_writer_is_tested_on_a_tenth_of_its_own_images(data, real_data):
-    for number in (0, 100, 538):
-        client = data.client(number)
-        total = len(client.train) + len(client.test)
-        assert len(client.test) == max(1, round(total / 10))
-        assert client.train.inputs().shape[1:] == (1, 28, 28)
-    few = MNISTWriters(dir=str(real_data), seed=1, writers=20)
-    assert len(few.population) == 20
-    assert min(few.train_sizes()) >= 109  # of those with most images
-    assert not np.array_equal(data.client(0).test.x, few.client(0).test.x)
 
 
 def test_settings_are_checked_and_missing_files_named(tmp_path):
