@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -183,3 +184,20 @@ def test_the_terminal_has_the_rates_by_group(table, capsys):
     lines = capsys.readouterr().out.splitlines()
     header = next(line for line in lines if line.split()[:3] == ["sex", "n", "Accuracy"])
     assert {line.split()[0] for line in lines[lines.index(header) + 1 :][:2]} == {"f", "m"}
+
+
+def test_an_interrupted_audit_leaves_nothing(table):
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from e2fl_audit import api; from e2fl.cli import main\n"
+        "api.overall = lambda *_: (print('started', flush=True), time.sleep(600))\n"
+        f"sys.exit(main(['audit', {str(table)!r}]))"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as started:
+        assert started.stdout.readline() == "started\n"
+        started.send_signal(signal.SIGINT)
+        said = started.communicate(timeout=600)[1]
+    assert started.returncode == 130
+    assert "nothing was written" in said
+    assert list(table.parent.iterdir()) == [table]

@@ -1,4 +1,4 @@
-"""The node's process: it forks for each message, one at a time, and keeps ready what was loaded."""
+"""The node's process: it forks for each message, one at a time, and learns what to keep ready."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from flwr.supercore.constant import TaskType
 
 from e2fl.config.experiment import Experiment
 from e2fl.flower import node, supernode
-from e2fl.flower.supernode import Clock, ForkingExecutor
+from e2fl.flower.supernode import SHORTEST, Clock, ForkingExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -100,3 +100,22 @@ def test_only_messages_for_clients_are_taken():
         {TaskType.CLIENT_APP},
         set(),
     )
+
+
+def test_a_node_looks_often_after_a_message_and_rarely_when_it_is_idle(monkeypatch):
+    now, slept = [100.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    clock = Clock(3.0)
+    clock.sleep(0.5)  # Flower waits for the client of a message
+    assert slept == [SHORTEST]
+    for _ in range(200):
+        clock.sleep(3)
+    assert slept[1] == SHORTEST
+    assert slept[-1] == 3.0
+    assert sum(slept[:30]) < 5

@@ -75,6 +75,12 @@ def test_gradient_of_the_entropy_of_an_even_mixture(shares, expected):
     assert slopes(shares, client.train.x, masks, learner) == pytest.approx(expected, abs=1e-6)
 
 
+def test_both_rules_take_the_mask_of_lowest_entropy_not_of_highest():
+    masks, client, learner = golden()
+    assert OneShot(groups=4).find(masks, client, learner) == 0
+    assert Binary(groups=4).find(masks, client, learner) == 0
+
+
 def test_binary_mixes_anew_those_that_are_left():
     """Here the two that survive change places once the other two are gone."""
     masks, client, learner = golden()
@@ -85,6 +91,14 @@ def test_binary_mixes_anew_those_that_are_left():
     assert np.argmin(slopes([0, 0.5, 0.5, 0], x, masks, learner)) == 2
     assert OneShot(groups=4).find(masks, client, learner) == 1
     assert Binary(groups=4).find(masks, client, learner) == 2
+
+
+def test_entropy_looks_at_no_label():
+    masks, client, learner = golden()
+    other = dataclasses.replace(client.train, y=np.array([2, 2]))
+    assert np.array_equal(
+        learner.entropy_gradient(masks, other), learner.entropy_gradient(masks, client.train)
+    )
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 4, 5, 8, 10])
@@ -156,6 +170,17 @@ def styled(grouping, groups, rounds=12):
         model={"name": "mlp", "hidden": [48]},
         algorithm={"clients_per_round": 3 * groups, "grouping": grouping},
     )
+
+
+def test_clustered_rounds_are_those_of_rank_clustering_and_send_no_masks():
+    clustered = {"name": "lowest_loss", "groups": 2, "clustered": 3}
+    by_server = run_experiment(styled({"name": "rank_clustering", "groups": 2}, 2, rounds=3))
+    run = run_experiment(styled(clustered, 2, rounds=3))
+    for name in ("global_ranking", "groups"):
+        assert same(getattr(run.state, name), getattr(by_server.state, name))
+    bytes_of = [one.summary["bytes"] for one in (run, by_server)]
+    assert bytes_of[0]["down_total"] == bytes_of[1]["down_total"]
+    assert bytes_of[0]["up_total"] == bytes_of[1]["up_total"]
 
 
 def test_clients_choose_once_the_clustered_rounds_are_over():

@@ -1,9 +1,11 @@
-"""The cache of compiled code: found by its contents, and named after all files with loops."""
+"""The cache of compiled code: found by contents, compiled by one process at a time."""
 
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import e2fl
@@ -48,3 +50,23 @@ def test_the_folder_is_named_after_all_files_with_loops():
     assert with_loops <= set(machine_code.sources())
     assert machine_code.FOLDER is not None
     assert machine_code.FOLDER.name == f"compiled-{machine_code.DIGEST}"
+
+
+def _hold(folder, seconds):
+    machine_code.FOLDER = folder
+    with machine_code.one_process():
+        (folder / "held").touch()
+        time.sleep(seconds)
+
+
+def test_one_process_compiles_while_another_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_code, "FOLDER", tmp_path)
+    other = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path, 0.5))
+    other.start()
+    while not (tmp_path / "held").exists():
+        time.sleep(0.01)
+    start = time.monotonic()
+    with machine_code.one_process():
+        waited = time.monotonic() - start
+    other.join()
+    assert waited > 0.2
