@@ -39,6 +39,7 @@ def ray():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # else a busy machine starves the processes
         found.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False)
         yield found
         found.shutdown()
