@@ -105,7 +105,7 @@ def overrides_of(
 
 def settings_of(experiment: Experiment) -> Json:
     """Return all settings that decide a result, by their full names."""
-    policy = type(experiment.build_participation())
+    policy = type(experiment.build.participation())
     names = {kind: name for name, kind in PARTICIPATION.items()}
     values = _flat(experiment) | {"participation.name": names[policy]}
     left_out = (*UNSAID, *FREE, "measures", "update_limit", "examples_limit")
@@ -125,7 +125,7 @@ def method_of(experiment: Experiment) -> str | None:
     try:
         changes = from_names(overrides_of(experiment, experiment.name, method, ()))
         again = base_of(experiment.name, changes).variant(method, changes)
-        again.build_algorithm()  # rejects settings that this version does not have
+        again.build.algorithm()  # rejects settings that this version does not have
     except ConfigError:
         return None
     unsaid = dict.fromkeys(UNSAID)

@@ -148,7 +148,7 @@ def test_held_out_clients_and_assigned_ones_vote(toy, tmp_path):
         for name, made in (("plain", experiment), ("own", voting))
     )
     assert plain.summary["unseen"]["clients"] != own.summary["unseen"]["clients"]
-    client = experiment.build_data().unseen()[8]
+    client = experiment.build.data().unseen()[8]
     used = [
         assign(tmp_path / name, client.train, group=client.group).params
         for name in ("plain", "own")

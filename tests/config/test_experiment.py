@@ -80,8 +80,8 @@ def test_mistakes_in_a_section_are_explained(toy, section, values, words):
     experiment = from_dict(toy.to_dict() | {section: values})
 
     def build():
-        experiment.build_algorithm()
-        experiment.build_learner(experiment.build_model(experiment.build_data()))
+        experiment.build.algorithm()
+        experiment.build.learner(experiment.build.model(experiment.build.data()))
 
     with pytest.raises(ConfigError, match=words):
         build()
@@ -93,14 +93,14 @@ def test_mistakes_in_a_section_are_explained(toy, section, values, words):
 def test_a_name_that_is_a_number_is_explained(toy, section, values):
     changed = completed(from_dict(toy.to_dict() | {section: getattr(toy, section) | values}))
     with pytest.raises(ConfigError, match=r"there is no .* '5'"):
-        (changed.build_algorithm(), changed.build_participation())
+        (changed.build.algorithm(), changed.build.participation())
 
 
 @pytest.mark.parametrize("part", ["ballot", "downlink"])
 def test_mistakes_in_how_rankings_are_sent_name_the_section(toy, part):
     wrong = replace(toy, algorithm=toy.algorithm | {part: {"name": "buckets", "buckets": 257}})
     with pytest.raises(ConfigError, match=rf"^algorithm\.{part}: ballot\.buckets must be"):
-        wrong.build_algorithm()
+        wrong.build.algorithm()
 
 
 def test_broken_and_missing_files_are_explained(tmp_path):
@@ -141,7 +141,7 @@ def test_a_variant_changes_only_what_it_names(toy):
     assert fedavg.learner == toy.learner | {"learning_rate": 0.01}
     assert fedavg.algorithm == {"name": "fedavg", "clients_per_round": 4}
     absentees = experiment.variant("absentees")
-    assert absentees.build_algorithm() == E2FL(clients_per_round=4, absent="present_only")
+    assert absentees.build.algorithm() == E2FL(clients_per_round=4, absent="present_only")
     assert absentees.label == "absentees"
     assert experiment.variant("e2fl").algorithm == toy.algorithm
     with pytest.raises(ConfigError, match="did you mean 'absentees'"):
@@ -165,9 +165,9 @@ def test_what_is_asked_for_wins_over_the_variant(toy, path):
     narrow = {"name": "mlp", "hidden": [4]}
     assert load(path, ["model.keep=0.3"], algorithm="narrow").model == narrow | {"keep": 0.3}
     assert load(path, ["model.name=lenet"], algorithm="narrow").model == narrow | {"name": "lenet"}
-    assert load(path, ["algorithm.groups=3"], algorithm="ifca").build_algorithm().groups == 3
+    assert load(path, ["algorithm.groups=3"], algorithm="ifca").build.algorithm().groups == 3
     many = load(path, ["variants.many={algorithm={name='ifca', groups=7}}"], algorithm="many")
-    assert (many.build_algorithm().groups, many.label, many.variants) == (7, "many", {})
+    assert (many.build.algorithm().groups, many.label, many.variants) == (7, "many", {})
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from e2fl import simulation
 from e2fl.cli import main
 from e2fl.report import live
-from e2fl.runs import progress, runner
+from e2fl.runs import progress
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from e2fl.runs.trackers import flat
@@ -137,10 +138,10 @@ def test_compiling_is_told_only_when_it_takes_long(toy, monkeypatch, slow):
     def timer(seconds, call, given):
         return SimpleNamespace(start=lambda: slow and call(*given), cancel=lambda: None)
 
-    monkeypatch.setattr(runner, "threading", SimpleNamespace(Timer=timer))
+    monkeypatch.setattr(simulation, "threading", SimpleNamespace(Timer=timer))
     noting = Noting()
     run_experiment(replace(toy, rounds=1), watcher=noting)
-    assert noting.warnings == slow * [runner.COMPILING]
+    assert noting.warnings == slow * [simulation.COMPILING]
 
 
 @pytest.mark.parametrize("slow", [True, False])

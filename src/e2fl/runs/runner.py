@@ -1,7 +1,6 @@
 """The runner of one experiment: rounds, evaluations, checkpoints, and the files of the run."""
 
 import math
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,17 +12,17 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, Election, types_of
+from e2fl.algorithms import AnyAlgorithm, Election, types_of
 from e2fl.codec import to_json
 from e2fl.config.experiment import Experiment
 from e2fl.config.sections import completed
-from e2fl.data import Client, ClientId, FederatedData
+from e2fl.data import Client, ClientId, FederatedData, Population
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.evaluation import Score
 from e2fl.files import finite, remove, writing
 from e2fl.kernels import ENGINE_VERSION
 from e2fl.models import Model
-from e2fl.rounds import Federation, Round, Traffic, UnseenScores, run
+from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint, measure
 from e2fl.runs.chain import CHAIN, Chain
 from e2fl.runs.checkpoint import Checkpoint
@@ -31,14 +30,12 @@ from e2fl.runs.measure import Totals
 from e2fl.runs.records import FAILED, Json, divergence_warnings, known
 from e2fl.runs.store import ENCODING, HISTORY, Folder, Run, read_run, write_data
 from e2fl.runs.watcher import Watcher
+from e2fl.simulation import simulated
 from e2fl.simulation.attacked import AttackedFederation
-from e2fl.simulation.client_memory import Memories, newest_versions
-from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.simulation.client_memory import newest_versions
 from e2fl.version import __version__, environment
 from e2fl.wire import Nothing
 
-SLOW = 10.0  # seconds; loading compiled code takes less, compiling it takes more
-COMPILING = "compiling for this machine; this happens once and takes about a minute"
 OF_A_ROUND = ("round", "asked", "answered", "faults", "influence", "training_loss")
 
 
@@ -86,7 +83,7 @@ def run_experiment(
     """
     watcher = watcher or Watcher()
     experiment = completed(experiment)
-    experiment.build_runtime()  # a mistake in it is found before data is read
+    experiment.build.runtime()  # a mistake in it is found before data is read
     for section in ("attack", "runtime"):
         if federate is not None and getattr(experiment, section):
             raise ConfigError(f"section '{section}' is for simulations only: remove it")
@@ -98,9 +95,9 @@ def run_experiment(
         _require_same(folder, stored, experiment)
         if folder.finished() and experiment.rounds == stored.rounds:
             return read_run(folder.path)
-    data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
-    model = experiment.build_model(data, network)
-    federate = federate or partial(simulated, experiment, data, watcher)
+    data = experiment.build.data() if data is None else data.for_seed(experiment.seed)
+    model = experiment.build.model(data, network)
+    federate = federate or partial(_simulate, experiment, data, watcher)
     runner = _Runner(experiment, folder, data, model, watcher, federate, stop)
     with folder.claimed() if folder is not None else nullcontext():
         return runner.run(stored)
@@ -118,7 +115,7 @@ def _require_same(folder: Folder, stored: Experiment, experiment: Experiment) ->
         )
 
 
-def simulated(
+def _simulate(
     experiment: Experiment,
     data: FederatedData,
     watcher: Watcher,
@@ -126,41 +123,26 @@ def simulated(
     model: Model,
     folder: Folder | None,
 ) -> Runtime:
-    """Return the federation of a run, simulated in this process or in tasks of Ray."""
-    # With fewer clients than the default of clients_per_round, all of them take part.
-    few = len(data.population) < algorithm.clients_per_round
-    if few and algorithm.clients_per_round != type(algorithm).clients_per_round:
-        raise ConfigError(
-            f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
-            f"but there are only {len(data.population)} clients"
-        )
-    make: Callable[..., SimulatedFederation] = SimulatedFederation
-    attack, runtime = experiment.build_attack(), experiment.build_runtime()
-    if attack is not None:
-        attackers = attack.attackers(data.population, experiment.seed)
-        make = partial(AttackedFederation, attack=attack, attackers=attackers)
-    elif runtime is not None:
-        try:
-            from e2fl.simulation.cluster import RayFederation
-        except ModuleNotFoundError as error:
-            raise ConfigError("runtime 'ray' needs Ray: pip install 'e2fl[ray]'") from error
-        make = partial(RayFederation, runtime=runtime)
-    learner = experiment.build_learner(model)
-    slow = threading.Timer(SLOW, watcher.warn, [COMPILING])
-    slow.start()
-    try:
-        learner.engine.warm()
-    finally:
-        slow.cancel()
-    memories = Memories(folder.memories if folder else None)
-    return make(data, algorithm, learner, threads=experiment.threads, memories=memories)
+    memories = None if folder is None else folder.memories
+    return simulated(experiment, data, algorithm, model, warn=watcher.warn, memories=memories)
 
 
-def naming(experiment: Experiment) -> Json:
-    """Return the title of the algorithm and its position in tables: own algorithms come last."""
-    name = experiment.algorithm["name"]
-    title = experiment.build_algorithm().title
-    return {"title": title, "order": [*ALGORITHMS, name].index(name)}
+def server_of(
+    experiment: Experiment, algorithm: AnyAlgorithm, model: Model, population: Population
+) -> Server:
+    """Return the server of a run."""
+    return Server(
+        algorithm,
+        model,
+        population,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        evaluate_every=experiment.evaluate_every,
+        evaluate_clients=experiment.evaluate_clients,
+        participation=experiment.build.participation(),
+        update_limit=experiment.update_limit,
+        examples_limit=experiment.examples_limit,
+    )
 
 
 class _Runner:
@@ -175,11 +157,11 @@ class _Runner:
         stop: Callable[[], bool],
     ):
         self.experiment, self.folder, self.data, self.watcher = experiment, folder, data, watcher
-        self.algorithm, self.model, self.stop = experiment.build_algorithm(), model, stop
+        self.algorithm, self.model, self.stop = experiment.build.algorithm(), model, stop
         self.federation = federate(self.algorithm, model, folder)
         population = self.federation.population
         # Mistakes in the configuration raise an error here, before anything is written.
-        self.server = experiment.build_server(self.algorithm, model, population)
+        self.server = server_of(experiment, self.algorithm, model, population)
         self.server.on_election = self._witness
         self.first, self.last = self.server.done.number, self.server.last  # first: nothing done
         # Why results on such data need care; empty if nothing is wrong.
@@ -403,7 +385,7 @@ class _Runner:
             **{name: part for name, part in self.history[-1].items() if name not in OF_A_ROUND},
             "algorithm": experiment.algorithm["name"],
             "label": experiment.label,
-            **naming(experiment),
+            **experiment.build.naming(),
             "dataset": data.name,
             "rounds": done.number,
             "seed": experiment.seed,
@@ -422,7 +404,7 @@ class _Runner:
         } | known(
             warnings=self.warnings + ([trouble] if trouble else []),
             failed=trouble == FAILED,
-            own_measures={m.name: m.described for m in experiment.build_measures()},
+            own_measures={m.name: m.described for m in experiment.build.measures()},
             participation=measure.participation_summary(totals.asked, data, served),
             attack=attack,
             unseen=self._unseen(done),

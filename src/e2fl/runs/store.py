@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas
 
+from e2fl.config.experiment import Experiment, from_dict
 from e2fl.errors import ConfigError, RunError, reason_of
 from e2fl.files import (
     PARTIAL,
@@ -34,7 +35,6 @@ from e2fl.runs.records import Json
 from e2fl.text import neutral, plain
 
 if TYPE_CHECKING:
-    from e2fl.config.experiment import Experiment
     from e2fl.data.federated import FederatedData
 
 try:
@@ -64,10 +64,8 @@ class Run:
     folder: Path | None = None
 
     @cached_property
-    def experiment(self) -> "Experiment":
+    def experiment(self) -> Experiment:
         """The whole configuration; nothing that it names is imported."""
-        from e2fl.config.experiment import from_dict
-
         return from_dict(self.config)
 
     @property
@@ -197,10 +195,8 @@ class Folder:
         """Return the settings in config.toml, with the sections that every run has."""
         return self.read("config.toml", _config, "is not the folder of a run")
 
-    def read_experiment(self) -> "Experiment":
+    def read_experiment(self) -> Experiment:
         """Return the configuration; nothing that it names is imported."""
-        from e2fl.config.experiment import from_dict
-
         try:
             return from_dict(self.read_config())
         except ConfigError as error:

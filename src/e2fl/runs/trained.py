@@ -100,7 +100,7 @@ class TrainedRun:
         self.experiment = self.folder.read_experiment()
         self.shape, self.classes = self._inputs()
         self.require_trust([self.experiment.model["name"]])
-        self.model: Model = self.experiment.build_model_for(self.shape, self.classes)
+        self.model: Model = self.experiment.build.model_for(self.shape, self.classes)
 
     def require_trust(self, names: Iterable[str]) -> None:
         """Raise `RunError` if code that the files of the run name would be imported."""
@@ -175,7 +175,7 @@ class TrainedRun:
 
     def network(self, name: str) -> nn.Module:
         """Return a plain torch module with the weights of one model, in evaluation mode."""
-        network = self.experiment.build_model_for(self.shape, self.classes).network
+        network = self.experiment.build.model_for(self.shape, self.classes).network
         # Buffers are constants that the network already has.
         network.load_state_dict(self.params(name), strict=False)
         return network.eval()
@@ -248,7 +248,7 @@ class TrainedRun:
         self._require_fit("training", train, group, labelled=not unlabelled)
         if test is not None:
             self._require_fit("test", test)
-        algorithm = self.experiment.build_algorithm()
+        algorithm = self.experiment.build.algorithm()
         identity = checkpoint.identity_of(self.experiment, self.summary["data"])
         last = checkpoint.latest(
             self.folder.checkpoints,
@@ -258,7 +258,7 @@ class TrainedRun:
         if last is None or last.round_number != self.summary["rounds"]:
             path = self.folder.path
             raise RunError(f"{path} has no complete checkpoint of its last round; repeat the run")
-        learner = self.experiment.build_learner(self.model)
+        learner = self.experiment.build.learner(self.model)
         learner = replace(learner, round_number=0, client_id=UNSEEN)
         if unlabelled:
             train = Unlabelled(train.x, train.y, train.group, train.scale, train.shift)
