@@ -46,7 +46,7 @@ def predict(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Write a model of a finished run as a plain torch module."""
-    from e2fl.runs.trained import export_model
+    from e2fl.runs.export import export_model
 
     model, card = export_model(options.run, options.group, options.out, trust=options.trust)
     print(f"written to {model}; its card: {card}")

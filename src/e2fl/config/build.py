@@ -37,8 +37,6 @@ class Ray:
         require_setting(self.cores >= 1, "runtime.cores", "at least 1", self.cores)
 
 
-RUNTIMES = {"ray": Ray}
-
 # What the sections of an experiment, and the parts of an algorithm, can name.
 REGISTRIES: dict[str, Mapping[str, Any]] = {
     "data": DATASETS,
@@ -46,7 +44,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "algorithm": ALGORITHMS,
     "participation": PARTICIPATION,
     "attack": ATTACKS,
-    "runtime": RUNTIMES,
+    "runtime": {"ray": Ray},
     **SECTION_REGISTRIES,
 }
 # Settings that every model has.

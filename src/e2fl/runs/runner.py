@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 from torch import nn
 
@@ -16,13 +15,13 @@ from e2fl.algorithms import AnyAlgorithm, Election, types_of
 from e2fl.codec import to_json
 from e2fl.config.experiment import Experiment
 from e2fl.config.sections import completed
-from e2fl.data import Client, ClientId, FederatedData, Population
+from e2fl.data import ClientId, FederatedData, Population
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.evaluation import Score
 from e2fl.files import finite, remove, writing
 from e2fl.kernels import ENGINE_VERSION
 from e2fl.models import Model
-from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
+from e2fl.rounds import Round, Server, run
 from e2fl.runs import checkpoint, measure
 from e2fl.runs.chain import CHAIN, Chain
 from e2fl.runs.checkpoint import Checkpoint
@@ -33,35 +32,18 @@ from e2fl.runs.watcher import Watcher
 from e2fl.simulation import simulated
 from e2fl.simulation.attacked import AttackedFederation
 from e2fl.simulation.client_memory import newest_versions
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import __version__, environment
 from e2fl.wire import Nothing
 
 OF_A_ROUND = ("round", "asked", "answered", "faults", "influence", "training_loss")
 
 
-class Runtime(Federation, Protocol):
-    """A federation that a run can be stored with and resumed on."""
-
-    traffic: Traffic
-
-    def rewind(self, round_number: int) -> None:
-        """Restore the clients to their state after this round."""
-
-    def forget(self, before: int) -> None:
-        """Drop what is only needed to resume from a round before this one."""
-
-    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Score unseen clients; a fault of one of them is recorded, never raised."""
-
-    def warnings(self) -> list[str]:
-        """Return what went wrong outside training since the last call, as "kind: reason"."""
-
-
 class StoppedError(RunError):
     """A run that was told to stop between two rounds; it leaves a checkpoint."""
 
 
-Federate = Callable[[AnyAlgorithm, Model, Folder | None], Runtime]
+Federate = Callable[[AnyAlgorithm, Model, Folder | None], SimulatedFederation]
 
 
 def run_experiment(
@@ -91,40 +73,17 @@ def run_experiment(
     stored: Experiment | None = None
     if folder is not None and folder.exists():
         folder.require_new(resume)
-        stored = folder.read_experiment()
-        _require_same(folder, stored, experiment)
+        stored = folder.require_same(experiment)
         if folder.finished() and experiment.rounds == stored.rounds:
             return read_run(folder.path)
     data = experiment.build.data() if data is None else data.for_seed(experiment.seed)
     model = experiment.build.model(data, network)
-    federate = federate or partial(_simulate, experiment, data, watcher)
+    memories = None if folder is None else folder.memories
+    simulate = partial(simulated, experiment, data, warn=watcher.warn, memories=memories)
+    federate = federate or (lambda algorithm, model, _: simulate(algorithm, model))
     runner = _Runner(experiment, folder, data, model, watcher, federate, stop)
     with folder.claimed() if folder is not None else nullcontext():
         return runner.run(stored)
-
-
-def _require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
-    """Raise `RunError` if anything that changes results differs, except the number of rounds."""
-    before, now = stored.compared(), experiment.compared()
-    names = sorted(name for name in before | now if before.get(name) != now.get(name))
-    if names:
-        changes = [f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in names]
-        raise RunError(
-            f"{folder.path} was run with another configuration: {', '.join(changes)}; use the same "
-            "configuration, or choose another folder with --out"
-        )
-
-
-def _simulate(
-    experiment: Experiment,
-    data: FederatedData,
-    watcher: Watcher,
-    algorithm: AnyAlgorithm,
-    model: Model,
-    folder: Folder | None,
-) -> Runtime:
-    memories = None if folder is None else folder.memories
-    return simulated(experiment, data, algorithm, model, warn=watcher.warn, memories=memories)
 
 
 def server_of(
@@ -222,14 +181,12 @@ class _Runner:
                 "that round, or its last round depends on their number; start a new run with --out"
             )
         folder.clean()
-        history = folder.read_history()
+        history, memories = folder.read_history(), folder.memories
         unusable: list[str] = []
         saved = checkpoint.latest(
             folder.checkpoints,
             types_of(self.algorithm).state,
-            problem=lambda saved: checkpoint.problem_of(
-                saved, self.identity, history, folder.memories
-            ),
+            problem=lambda saved: checkpoint.problem_of(saved, self.identity, history, memories),
             below=self.last,  # a run stopped before its summary must have a round left to repeat
             warn=unusable.append,
         )
@@ -328,9 +285,8 @@ class _Runner:
         found = self.algorithm.describe(done.state).assignments
         if found is None:  # groups are declared, or there are none
             return totals
-        known = None  # the groups when this round began
-        if before.number > self.first:
-            known = self.algorithm.describe(before.state).assignments
+        began = before.number > self.first  # there were groups when this round began
+        known = self.algorithm.describe(before.state).assignments if began else None
         heard = {client: found[client] for client in done.answered if client in found}
         spent, population = (self.totals.traffic, traffic), self.data.population
         recovered = measure.recovery(found, heard, known or {}, population, spent)
@@ -394,10 +350,7 @@ class _Runner:
             "membership": "found" if finds_groups else "declared" if served else None,
             "trains_alone": alone,
             **measure.costs(totals.traffic, self.model.spec.edges, alone=alone),
-            "seconds": {
-                "total": totals.seconds,
-                "per_round": totals.seconds / max(1, done.number),
-            },
+            "seconds": {"total": totals.seconds, "per_round": totals.seconds / max(1, done.number)},
             "data": data.about(),
             "inputs": measure.inputs_summary(data),
             "environment": self.environment,

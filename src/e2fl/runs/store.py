@@ -136,6 +136,21 @@ class Folder:
             if entry.is_symlink():
                 raise RunError(f"{entry} is a symbolic link; replace it by what it names")
 
+    def require_same(self, experiment: Experiment) -> Experiment:
+        """Return the stored experiment; `RunError` if a setting that changes results differs."""
+        stored = self.read_experiment()
+        before, now = stored.compared(), experiment.compared()
+        names = sorted(name for name in before | now if before.get(name) != now.get(name))
+        if names:
+            changes = (
+                f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in names
+            )
+            raise RunError(
+                f"{self.path} was run with another configuration: {', '.join(changes)}; use the "
+                "same configuration, or choose another folder with --out"
+            )
+        return stored
+
     def clean(self) -> None:
         """Remove partial files of an interrupted process."""
         for entry in self._entries():
