@@ -19,7 +19,7 @@ from e2fl.config.experiment import Experiment, base_of
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
-from e2fl.config.overrides import UNSAVED, Change, flattened, from_names, typed
+from e2fl.config.overrides import NEUTRAL, Change, flattened, from_names, typed
 from e2fl.config.sections import completed
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
@@ -40,7 +40,7 @@ MEASURED = ("clients", "group", "groups", "groups_are", "views", "protected", "v
 KEPT = ("round", *MEASURED, "bytes")  # of an evaluated round
 INFERENCE = ("matched", "purity", "adjusted_rand", "bytes", "found")
 COURSE = ("round", "matched")  # of the rounds of training since the last evaluation
-UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
+UNSAID = ("data.dir", *NEUTRAL)  # of this machine, not of the result
 # Settings that may differ between runs of one method.
 FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
 

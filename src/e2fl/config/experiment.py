@@ -17,7 +17,7 @@ import tomli_w
 from typing_extensions import Doc
 
 from e2fl.config.files import read
-from e2fl.config.overrides import UNSAVED, Change, flattened, given, lay, typed
+from e2fl.config.overrides import NEUTRAL, Change, flattened, given, lay, typed
 from e2fl.construct import did_you_mean, fields_of, fit, is_shipped, look_up
 from e2fl.errors import ConfigError, require_setting
 
@@ -194,7 +194,7 @@ class Experiment:
         These are all that change a result, except the number of rounds: more rounds are the same
         run, continued.
         """
-        neutral = {*UNSAVED, "rounds", "variants", "device", "name"}
+        neutral = {*NEUTRAL, "rounds"}
         neutral |= {name for name in ("measures", "attack") if not getattr(self, name)}
         settings = self.to_dict()
         return {
