@@ -36,6 +36,7 @@ FLOORS = [
     {"flower", "search"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 ]
 
 

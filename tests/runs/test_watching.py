@@ -164,7 +164,7 @@ def test_weights_and_biases_stores_the_history_offline(config, monkeypatch):
     for name in ("WANDB_MODE", "WANDB_ERROR_REPORTING"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    words = ["-m", "e2fl.cli", "run", config, "--out", "run", "--track", "wandb"]
+    words = ["-m", "e2fl", "run", config, "--out", "run", "--track", "wandb"]
     subprocess.run([sys.executable, *words], check=True, timeout=600, capture_output=True)
     (path,) = Path("run/wandb").glob("offline-run-*/*.wandb")
     worst = [line["group"]["worst10"] for line in Folder(Path("run")).read_history()]
