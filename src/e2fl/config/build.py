@@ -58,6 +58,7 @@ class Builder:
     experiment: Experiment
 
     def data(self) -> FederatedData:
+        """Return the data."""
         return build(self.experiment.data, seed=self.experiment.seed)
 
     def model(self, data: FederatedData, network: nn.Module | None = None) -> Model:
@@ -85,6 +86,7 @@ class Builder:
         return model
 
     def algorithm(self) -> AnyAlgorithm:
+        """Return the algorithm with its parts."""
         section = {key: value for key, value in self.experiment.algorithm.items() if key != "label"}
         known = fields_of(look_up(section["name"], ALGORITHMS, "algorithm"))
         for part in known.keys() & SECTION_REGISTRIES.keys():
@@ -123,6 +125,7 @@ class Builder:
         return runtime
 
     def learner(self, model: Model) -> Learner:
+        """Return what trains and evaluates this model on a client."""
         settings, device = self.settings(), self.experiment.device
         try:
             torch.zeros(1, device=device)
@@ -144,6 +147,7 @@ class Builder:
         ]
 
     def settings(self) -> Settings:
+        """Return the settings of the learner."""
         return construct(Settings, self.experiment.learner, "learner")
 
     def naming(self) -> Section:
