@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms import ALGORITHMS, SECTION_REGISTRIES
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.cli import main
-from e2fl.config.experiment import from_dict, load
+from e2fl.config.experiment import ALGORITHM_SECTIONS, from_dict, load
 from e2fl.config.sections import completed
 from e2fl.construct import importing_only, look_up
 from e2fl.data import DATASETS
@@ -94,6 +94,12 @@ def test_a_name_that_is_a_number_is_explained(toy, section, values):
     changed = completed(from_dict(toy.to_dict() | {section: getattr(toy, section) | values}))
     with pytest.raises(ConfigError, match=r"there is no .* '5'"):
         (changed.build.algorithm(), changed.build.participation())
+
+
+def test_every_section_of_an_algorithm_can_be_given_by_its_name(toy):
+    assert set(ALGORITHM_SECTIONS) == set(SECTION_REGISTRIES)
+    short = from_dict(toy.to_dict() | {"algorithm": {"name": "e2fl", "vote": "borda"}})
+    assert short.algorithm["vote"] == {"name": "borda"}
 
 
 @pytest.mark.parametrize("part", ["ballot", "downlink"])

@@ -31,7 +31,8 @@ LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1} | dict.fromkeys(
     ("seed", "evaluate_clients", "examples_limit"), 0
 )
 NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
-PARTS = ("grouping", "ballot", "downlink", "served", "vote")  # sections of an algorithm
+# Sections of an algorithm: the keys of `SECTION_REGISTRIES`, which imports torch.
+ALGORITHM_SECTIONS = ("grouping", "ballot", "downlink", "served", "vote")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Experiment:
         for name in ("data", "algorithm", "model", *(["runtime"] if self.runtime else [])):
             named = isinstance(getattr(self, name).get("name"), str)
             require_setting(named, name, "a section with a name", getattr(self, name))
-        for part in PARTS:  # vote = "borda" is short for vote = { name = "borda" }
+        for part in ALGORITHM_SECTIONS:  # vote = "borda" is short for vote = { name = "borda" }
             if isinstance(self.algorithm.get(part), str):
                 self.algorithm[part] = {"name": self.algorithm[part]}
 
