@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pandas
 
 from e2fl.config.experiment import Experiment, from_dict
+from e2fl.data.federated import FederatedData
 from e2fl.errors import ConfigError, RunError, reason_of
 from e2fl.files import (
     PARTIAL,
@@ -33,9 +34,6 @@ from e2fl.files import (
 )
 from e2fl.runs.records import Json
 from e2fl.text import neutral, plain
-
-if TYPE_CHECKING:
-    from e2fl.data.federated import FederatedData
 
 try:
     import fcntl
@@ -237,7 +235,7 @@ class Folder:
             raise RunError(f"{self.path} {what}: {name} cannot be read ({reason})") from error
 
 
-def write_data(folder: Folder, data: "FederatedData", warn: Callable[[str], None]) -> None:
+def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None]) -> None:
     """Write data.svg and data.json, so that a report needs no data, if one of them is missing."""
     from e2fl.data.describe import summarise
 
