@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment, base_of
+from e2fl.config.methods import algorithm_settings
 from e2fl.config.methods import methods as methods_of
 from e2fl.config.overrides import seed_numbers, typed
 from e2fl.errors import DataError, E2flError
@@ -55,13 +56,13 @@ def tune(
     yardstick: str, name: str, method: Experiment, seed: int, trials: int, out: Path
 ) -> Result:
     """Choose the settings of a method on validation rows."""
-    spec, known = DECLARED[yardstick], method.algorithm_settings()
+    spec, known = DECLARED[yardstick], algorithm_settings(method)
     own = [
         f"{key}={values}"
         for key, values in TUNED.items()
         if key.split(".")[1] in known and key not in FIXED.get(name, ())
     ]
-    scores = method.build_algorithm().trains_scores
+    scores = method.build.algorithm().trains_scores
     rates = [rate for rate in spec["rates"] if ("score" in rate) == scores]
     level = spec.get("level", "group")
     return search(

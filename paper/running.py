@@ -19,7 +19,7 @@ from e2fl.config.experiment import Experiment, base_of
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined
-from e2fl.config.overrides import UNSAVED, Change, flattened, from_names, typed
+from e2fl.config.overrides import NEUTRAL, Change, flattened, from_names, typed
 from e2fl.config.sections import completed
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
@@ -40,7 +40,7 @@ MEASURED = ("clients", "group", "groups", "groups_are", "views", "protected", "v
 KEPT = ("round", *MEASURED, "bytes")  # of an evaluated round
 INFERENCE = ("matched", "purity", "adjusted_rand", "bytes", "found")
 COURSE = ("round", "matched")  # of the rounds of training since the last evaluation
-UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
+UNSAID = ("data.dir", *NEUTRAL)  # of this machine, not of the result
 # Settings that may differ between runs of one method.
 FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
 
@@ -105,7 +105,7 @@ def overrides_of(
 
 def settings_of(experiment: Experiment) -> Json:
     """Return all settings that decide a result, by their full names."""
-    policy = type(experiment.build_participation())
+    policy = type(experiment.build.participation())
     names = {kind: name for name, kind in PARTICIPATION.items()}
     values = _flat(experiment) | {"participation.name": names[policy]}
     left_out = (*UNSAID, *FREE, "measures", "update_limit", "examples_limit")
@@ -125,7 +125,7 @@ def method_of(experiment: Experiment) -> str | None:
     try:
         changes = from_names(overrides_of(experiment, experiment.name, method, ()))
         again = base_of(experiment.name, changes).variant(method, changes)
-        again.build_algorithm()  # rejects settings that this version does not have
+        again.build.algorithm()  # rejects settings that this version does not have
     except ConfigError:
         return None
     unsaid = dict.fromkeys(UNSAID)

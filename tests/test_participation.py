@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from e2fl.data.federated import Population
 from e2fl.errors import RunError
 from e2fl.participation import PARTICIPATION, Everyone, StratifiedSampling, Uniform
-from e2fl.runs.runner import run_experiment
+from e2fl.runs.runner import run_experiment, server_of
 from e2fl.testing.contract import same
 from tests.runs.test_runner import NoGroups
 
@@ -89,23 +89,23 @@ ASKED_WITHOUT_A_DRAW = {
 @pytest.mark.parametrize("name", ASKED_WITHOUT_A_DRAW)
 def test_a_client_that_is_away_is_asked_for_nothing(toy, name):
     algorithm, round_number = ASKED_WITHOUT_A_DRAW[name]
-    server = server_of(replace(toy, algorithm=algorithm, participation=AWAY))
+    server = server_for(replace(toy, algorithm=algorithm, participation=AWAY))
     present = server.participation.present(server.population, round_number, 0)
     assert 0 < len(present) < 8
     assert list(server.ask_of(round_number).clients) == list(present)
 
 
 def test_who_trains_alone_needs_no_server_to_be_there(toy):
-    server = server_of(
+    server = server_for(
         replace(toy, algorithm={"name": "local", "clients_per_round": 4}, participation=AWAY)
     )
     assert [list(server.ask_of(r).clients) for r in (1, 2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def server_of(experiment):
-    data = experiment.build_data()
-    return experiment.build_server(
-        experiment.build_algorithm(), experiment.build_model(data), data.population
+def server_for(experiment):
+    data = experiment.build.data()
+    return server_of(
+        experiment, experiment.build.algorithm(), experiment.build.model(data), data.population
     )
 
 
@@ -116,8 +116,8 @@ def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(t
         ({"away": 0.2}, Uniform(away=0.2), StratifiedSampling(away=0.2)),
         ({"name": "uniform"}, Uniform(), Uniform()),
     ):
-        assert replace(toy, participation=section).build_participation() == plain
-        assert replace(steady, participation=section).build_participation() == preferred
+        assert replace(toy, participation=section).build.participation() == plain
+        assert replace(steady, participation=section).build.participation() == preferred
 
 
 def test_the_recommended_settings_are_those_that_can_be_spelled_out(toy):
@@ -137,7 +137,7 @@ def test_declared_groups_have_their_seats_with_every_algorithm(toy, name):
     algorithm = {"name": name, "clients_per_round": 2}
     if name == "ifca":
         algorithm["oracle_groups"] = True
-    server = server_of(replace(toy, algorithm=algorithm, participation=seats))
+    server = server_for(replace(toy, algorithm=algorithm, participation=seats))
     assert all({client % 2 for client in server.ask_of(r).clients} == {0, 1} for r in range(1, 21))
 
 
@@ -181,7 +181,7 @@ def test_a_client_that_missed_the_clustering_uses_the_global_model(toy):
     )
     run = run_experiment(made)
     placed = run.state.membership.assignments
-    served = made.build_algorithm().serve(run.state, range(12))
+    served = made.build.algorithm().serve(run.state, range(12))
     assert 0 < len(placed) < 12
     assert all(
         message.groups == ((placed[client],) if client in placed else ())

@@ -63,7 +63,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fail(message: str) -> int:
     print(f"e2fl: {message}", file=sys.stderr)
     return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

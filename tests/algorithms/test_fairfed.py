@@ -86,9 +86,9 @@ def test_fairfed_warns_of_data_it_is_not_defined_for(data, reason):
 
 def test_fairfed_counts_what_its_clients_hold():
     experiment = toy(inside=True, classes=2, groups=2)
-    data, algorithm = experiment.build_data(), experiment.build_algorithm()
-    model = experiment.build_model(data)
-    learner = experiment.build_learner(model)
+    data, algorithm = experiment.build.data(), experiment.build.algorithm()
+    model = experiment.build.model(data)
+    learner = experiment.build.learner(model)
     client = data.client(0)
     reply = algorithm.train(Weights(learner.initial), client, learner)
     whole = learner.tally(learner.initial, client.train)

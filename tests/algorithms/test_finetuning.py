@@ -53,7 +53,7 @@ def test_held_out_clients_and_assigned_ones_are_fine_tuned(toy, tmp_path):
     run = run_experiment(experiment, out=tmp_path / "run")
     unseen = run.summary["unseen"]
     assert unseen["clients"]["mean"] > unseen["views"]["global"]["clients"]["mean"] + 15
-    client = experiment.build_data().unseen()[8]
+    client = experiment.build.data().unseen()[8]
     once, again = (assign(tmp_path / "run", client.train, test=client.test) for _ in range(2))
     assert once.score == again.score
     assert once.score.accuracy > 70

@@ -157,9 +157,9 @@ def test_a_resumed_run_and_an_assigned_client_know_the_table(toy, tmp_path):
     }
     experiment = replace(toy, algorithm=section, data=toy.data | {"held_out": 2})
     run = run_experiment(experiment, out=tmp_path / "run")
-    client = experiment.build_data().unseen()[8]
+    client = experiment.build.data().unseen()[8]
     joined = assign(tmp_path / "run", client.train)
     groups = {f"group{group}" for group in run.state.groups}
-    models = experiment.build_algorithm().describe(run.state).models()
+    models = experiment.build.algorithm().describe(run.state).models()
     assert any(same(joined.params, models[name]) for name in groups)
     assert same(table_of(joined.params), run.state.table)

@@ -83,7 +83,7 @@ def test_mistakes_are_one_clear_line_and_exit_code_2(
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    command = f"{sys.executable} -m e2fl.cli list datasets | head -c 20; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m e2fl list datasets | head -c 20; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -134,7 +134,7 @@ def test_warnings_are_messages_without_code(config, tmp_path):
     settings = 'name = "table", path = "rows.csv", client = "site", label = "ill"'
     rest = 'algorithm = { name = "fedavg" }\nmodel = { name = "mlp" }\n'
     (tmp_path / "own.toml").write_text(f"{rest}data = {{ {settings} }}")
-    words = [sys.executable, "-m", "e2fl.cli", "data", "show", "own.toml"]
+    words = [sys.executable, "-m", "e2fl", "data", "show", "own.toml"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert done.stderr.startswith("e2fl: warning: ")
     assert "construct(" not in done.stderr
@@ -168,7 +168,7 @@ def test_everything_is_listed_with_default_and_meaning(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_being_stopped_leaves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, how):
-    command = [sys.executable, "-m", "e2fl.cli", "run", "toy.toml", "--out", "run"]
+    command = [sys.executable, "-m", "e2fl", "run", "toy.toml", "--out", "run"]
     command += ["--set", "rounds=100000", "--set", "checkpoint_seconds=1000.0"]
     history = tmp_path / "run" / "history.jsonl"
     with subprocess.Popen(

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms import ALGORITHMS, SECTION_REGISTRIES
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.cli import main
-from e2fl.config.experiment import from_dict, load
+from e2fl.config.experiment import ALGORITHM_SECTIONS, from_dict, load
 from e2fl.config.sections import completed
 from e2fl.construct import importing_only, look_up
 from e2fl.data import DATASETS
@@ -85,12 +85,18 @@ def test_mistakes_in_a_section_are_explained(toy, section, values, words):
     experiment = from_dict(toy.to_dict() | {section: values})
 
     def build():
-        experiment.build_participation()
-        experiment.build_algorithm()
-        experiment.build_learner(experiment.build_model(experiment.build_data()))
+        experiment.build.participation()
+        experiment.build.algorithm()
+        experiment.build.learner(experiment.build.model(experiment.build.data()))
 
     with pytest.raises(ConfigError, match=words):
         build()
+
+
+def test_every_section_of_an_algorithm_can_be_given_by_its_name(toy):
+    assert set(ALGORITHM_SECTIONS) == set(SECTION_REGISTRIES)
+    short = from_dict(toy.to_dict() | {"algorithm": {"name": "e2fl", "vote": "borda"}})
+    assert short.algorithm["vote"] == {"name": "borda"}
 
 
 def test_broken_and_missing_files_are_explained(tmp_path):
@@ -131,7 +137,7 @@ def test_a_variant_changes_only_what_it_names(toy):
     assert fedavg.learner == toy.learner | {"learning_rate": 0.01}
     assert fedavg.algorithm == {"name": "fedavg", "clients_per_round": 4}
     absentees = experiment.variant("absentees")
-    assert absentees.build_algorithm() == E2FL(clients_per_round=4, absent="present_only")
+    assert absentees.build.algorithm() == E2FL(clients_per_round=4, absent="present_only")
     assert absentees.label == "absentees"
     assert experiment.variant("e2fl").algorithm == toy.algorithm
     with pytest.raises(ConfigError, match="did you mean 'absentees'"):
@@ -155,9 +161,9 @@ def test_what_is_asked_for_wins_over_the_variant(toy, path):
     narrow = {"name": "mlp", "hidden": [4]}
     assert load(path, ["model.keep=0.3"], algorithm="narrow").model == narrow | {"keep": 0.3}
     assert load(path, ["model.name=lenet"], algorithm="narrow").model == narrow | {"name": "lenet"}
-    assert load(path, ["algorithm.groups=3"], algorithm="ifca").build_algorithm().groups == 3
+    assert load(path, ["algorithm.groups=3"], algorithm="ifca").build.algorithm().groups == 3
     many = load(path, ["variants.many={algorithm={name='ifca', groups=7}}"], algorithm="many")
-    assert (many.build_algorithm().groups, many.label, many.variants) == (7, "many", {})
+    assert (many.build.algorithm().groups, many.label, many.variants) == (7, "many", {})
 
 
 @pytest.mark.parametrize(

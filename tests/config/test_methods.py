@@ -32,15 +32,15 @@ def test_settings_of_an_algorithm_are_changed_in_those_that_have_them(toy):
     found = compared(
         toy, "algorithm.q=5.0", "algorithm.absent=present_only", "algorithm.clients_per_round=2"
     )
-    assert found["qffl"].build_algorithm().q == 5
+    assert found["qffl"].build.algorithm().q == 5
     assert [name for name in ALL if "q" in found[name].algorithm] == ["qffl"]
     assert [name for name in ALL if "absent" in found[name].algorithm] == ["e2fl", "found"]
-    assert {method.build_algorithm().clients_per_round for method in found.values()} == {2}
+    assert {method.build.algorithm().clients_per_round for method in found.values()} == {2}
 
 
 def test_settings_of_a_grouping_are_changed_in_those_that_have_them(toy):
     found = compared(toy, "algorithm.grouping.groups=2")
-    assert found["found"].build_algorithm().grouping.groups == 2
+    assert found["found"].build.algorithm().grouping.groups == 2
     assert found["e2fl"].algorithm == toy.algorithm
     found = compared(toy, "algorithm.grouping.groups=3", "algorithm.grouping.name=one_shot")
     for name in ("e2fl", "found"):

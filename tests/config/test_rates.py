@@ -35,16 +35,16 @@ def test_every_shipped_method_trains_at_the_rate_of_what_it_trains(name):
     experiment = load(name)
     for variant in sorted({*ALGORITHMS, *experiment.variants, f"{__name__}:OwnFedAvg"}):
         method = experiment.variant(variant)
-        ranks = method.build_algorithm().trains_scores
-        settings = method.build_settings()
+        ranks = method.build.algorithm().trains_scores
+        settings = method.build.settings()
         found = settings.score_rate if ranks else settings.learning_rate
         assert found == others.get(variant, scores if ranks else weights), variant
 
 
 def test_weights_and_scores_have_their_own_rate(toy):
     toy = replace(toy, learner={"learning_rate": 0.25, "score_rate": 0.5, "round_decay": 0.5})
-    data = toy.build_data()
-    learner = replace(toy.build_learner(toy.build_model(data)), round_number=3)
+    data = toy.build.data()
+    learner = replace(toy.build.learner(toy.build.model(data)), round_number=3)
     examples = data.client(data.population.ids[0]).train
     for scores, rate in ((False, 0.0625), (True, 0.125)):
         rates = [batch.learning_rate for batch in learner.batches(examples, scores=scores)]

@@ -30,7 +30,7 @@ def test_shipped_experiments_are_valid_in_every_variant_and_say_what_they_are(na
     experiment = load(name)
     assert len(shipped()[name]) > 20
     for variant in [experiment.algorithm["name"], *experiment.variants]:
-        experiment.variant(variant).build_algorithm()
+        experiment.variant(variant).build.algorithm()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_shipped_experiment_runs(real_data, made, name, variant):
     )
     key = str(small.data)
     if key not in made:
-        made[key] = small.build_data()
+        made[key] = small.build.data()
     found = run_experiment(small, data=made[key]).summary
     assert 0 <= found["clients"]["mean"] <= 100
     assert ("protected" in found) == (name == "adult")

@@ -69,7 +69,7 @@ def test_validation_share_is_a_setting_of_every_data_set():
     values = {"seed": 4, "data": section, "model": {"name": "mlp"}, "algorithm": {"name": "fedavg"}}
     plain = FairMNISTRotate(seed=4, source="bundled", clients=10)
     expected = with_validation(plain, 0.2, seed=4).client(1)
-    found = from_dict(values).build_data().client(1)
+    found = from_dict(values).build.data().client(1)
     assert np.array_equal(found.validation.x, expected.validation.x)
     assert build(section | {"validation_share": 0}, seed=4).client(1).validation is None
     for bad in (-0.1, 1.0, "half"):

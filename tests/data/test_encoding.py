@@ -99,7 +99,7 @@ def test_rows_without_labels_get_a_model_unless_the_algorithm_looks_at_labels(
     made = experiment(path, algorithm)
     run = path.parent / "run"
     run_experiment(made, out=run)
-    data = made.build_data()
+    data = made.build.data()
     labelled = data.encode([{"flag": True, "n": 3, "y": True}] * 3)
     new = data.encode([{"flag": True, "n": 3}] * 3)
     if looks:
@@ -119,14 +119,14 @@ def test_rows_of_another_encoding_than_that_of_the_run_are_noticed(path):
     run = path.parent / "run"
     assert len(run_experiment(made, out=run).summary["data"]["sha256"]) == 64
     new = [{"flag": True, "n": 3, "y": True}] * 2
-    right = made.build_data().encode(new)
+    right = made.build.data().encode(new)
     assert assign(run, right).score is None
     for change in (
         {"features": ["n", "flag"]},
         {"seed": 5, "test_share": 0.5},
         {"positive": "False"},
     ):
-        wrong = experiment(path, {"name": "fedavg"}, **change).build_data().encode(new)
+        wrong = experiment(path, {"name": "fedavg"}, **change).build.data().encode(new)
         for given in (wrong, wrong.take(np.array([0]))):
             with pytest.raises(DataError, match="training rows were encoded by a table that"):
                 assign(run, given)
@@ -134,7 +134,7 @@ def test_rows_of_another_encoding_than_that_of_the_run_are_noticed(path):
     rows.loc[0, "n"] = 1000
     rows.to_csv(path, index=False)
     with pytest.raises(DataError, match="test rows were encoded by a table that is not"):
-        assign(run, right, test=made.build_data().encode(new))
+        assign(run, right, test=made.build.data().encode(new))
 
 
 @pytest.mark.parametrize(

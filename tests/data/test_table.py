@@ -76,7 +76,7 @@ def test_a_table_of_hospitals_runs_from_a_file_and_new_rows_are_read_as_it_was(t
     assert groups == {"north": 3, "south": 7}
     assert {row["client"] for row in run.clients} == {f"H{number}" for number in range(10)}
     assert run.summary["data"]["labels"] == ["benign", "malignant"]
-    data = load(tmp_path / "my.toml").build_data()
+    data = load(tmp_path / "my.toml").build.data()
     new = pd.read_csv(tmp_path / "cancer.csv", dtype=str)
     for given in (tmp_path / "cancer.csv", new, new.to_dict("records")):
         again = data.encode(given)

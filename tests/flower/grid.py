@@ -124,7 +124,7 @@ def grid_of(
     folder.mkdir(exist_ok=True)
     path = folder / "experiment.toml"
     path.write_text(experiment.to_toml())
-    nodes = experiment.build_data().population.ids if partitions is None else partitions
+    nodes = experiment.build.data().population.ids if partitions is None else partitions
     memory = {"memory": str(folder / "memory")}
     return kind(client_app(path, load_client), nodes, node_config=memory, **options)
 

@@ -119,8 +119,8 @@ def test_the_groups_offered_to_a_client_are_named_or_counted(toy):
     expected = {"e2fl": [(0,), (1,)], "ifca": [(0, 1)] * 2, "fedavg": [(), ()], "local": [(), ()]}
     for name, offered in expected.items():
         experiment = toy.variant(name)
-        data, algorithm = experiment.build_data(), experiment.build_algorithm()
-        state = algorithm.start(experiment.build_model(data), data.population, 0)
+        data, algorithm = experiment.build.data(), experiment.build.algorithm()
+        state = algorithm.start(experiment.build.model(data), data.population, 0)
         assert list(map(offered_groups, algorithm.serve(state, [0, 1]).values())) == offered
 
 

@@ -76,7 +76,7 @@ def test_a_node_with_several_clients_gets_one_message_for_all(toy, tmp_path):
 
 
 def test_a_client_that_fails_does_not_stop_the_others_of_its_node(toy, tmp_path):
-    data = toy.build_data()
+    data = toy.build.data()
 
     def load_clients(context):
         clients = [data.client(number) for number in range(8)]
@@ -90,7 +90,7 @@ def test_a_client_that_fails_does_not_stop_the_others_of_its_node(toy, tmp_path)
 
 
 def test_nodes_that_are_not_clients_of_the_data_set_are_rejected(toy, tmp_path):
-    data = toy.build_data()
+    data = toy.build.data()
 
     def load_client(context):
         partition = int(context.node_config["partition-id"])

@@ -42,8 +42,8 @@ ON_NODES = {
 def test_a_killed_server_resumes_to_the_result_of_the_simulator(name, toy, tmp_path):
     """A run that is not interrupted: tests/flower/test_runtimes_agree.py."""
     experiment = toy.variant(name)
-    population = experiment.build_data().population
-    last = experiment.build_algorithm().rounds(experiment.rounds, population)
+    population = experiment.build.data().population
+    last = experiment.build.algorithm().rounds(experiment.rounds, population)
     config = RunConfig(out=str(tmp_path / "run"))
     with pytest.raises(KilledError):
         on_flower(experiment, tmp_path, config, watcher=killed_at(last - 1))
@@ -114,7 +114,7 @@ def test_a_message_for_many_clients_is_encoded_once(toy, tmp_path):
 
 
 def test_a_node_loads_its_own_data_and_declares_its_group(toy, tmp_path):
-    source = toy.build_data()
+    source = toy.build.data()
 
     def load_client(context):
         known = source.client(int(context.node_config["partition-id"]))

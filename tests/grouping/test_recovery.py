@@ -93,7 +93,7 @@ def test_every_round_of_training_says_how_well_groups_are_found(grouping):
     assert last == run.summary["inference"]
     assert last.keys() == set(keys.split())
     if grouping["name"] == "lowest_loss":  # two masks for each of four clients in five rounds
-        layers = run.experiment.build_model(Toy()).spec.layers
+        layers = run.experiment.build.model(Toy()).spec.layers
         assert last["bytes"] == 5 * 4 * 2 * sum((layer.edges + 7) // 8 for layer in layers)
     for key in ("passes", "bytes"):
         assert sum(entry[key] for entry in rounds) == last[key]
@@ -108,8 +108,8 @@ def test_a_client_of_a_group_without_votes_uses_the_global_model():
     """Its mask is a random start: good for telling groups apart, not for predicting."""
     algorithm = E2FL(grouping=LowestLoss(groups=3))
     experiment, data = toy({"name": "known"}), Toy(clients=8, styles=True)
-    model = experiment.build_model(data)
-    learner, state = experiment.build_learner(model), algorithm.start(model, data.population, 0)
+    model = experiment.build.model(data)
+    learner, state = experiment.build.learner(model), algorithm.start(model, data.population, 0)
     for voted in ({}, dict.fromkeys((0, 1, 2), model.random_ranking(0, "a vote"))):
         message = algorithm.serve(replace(state, groups=voted), [0])[0]
         uses = algorithm.model_for(message, data.client(0), learner)
@@ -122,7 +122,7 @@ def test_clustering_costs_one_small_ballot_per_client():
     sections = [{"name": "rank_clustering", "groups": 2, "layers": [n]} for n in ("fc2", "all")]
     runs = [run_experiment(toy(section)) for section in sections]
     few, all_of_it = (run.summary["inference"]["bytes"] for run in runs)
-    model = toy({"name": "known"}).build_model(Toy())
+    model = toy({"name": "known"}).build.model(Toy())
     first = model.spec.layers[0]
     assert all_of_it - few == 8 * ((first.edges * (first.edges - 1).bit_length() + 7) // 8)
 

@@ -154,7 +154,7 @@ def test_the_global_generator_is_left_alone():
     experiment = from_dict(
         sections | {"model": {"name": "tests.learning.test_own_networks:Recurrent"}}
     )
-    model = experiment.build_model_for((16,), 3)
+    model = experiment.build.model_for((16,), 3)
     build_learner(model, Settings(), 0).fit(model.initial_weights(0), points())
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -222,6 +222,7 @@ def test_a_report_never_imports_what_a_run_names_nor_torch(runs, tmp_path):
     code = """
 import sys
 from e2fl.cli import main
+import e2fl.report.live
 sys.path.insert(0, ".")
 assert main(["report", "run", "--out", "page.html", "--export", "files"]) == 0
 assert not {"torch", "numba", "evil"} & set(sys.modules)

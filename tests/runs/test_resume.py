@@ -270,7 +270,7 @@ def test_a_last_round_that_was_a_preparation_leaves_no_line(toy, tmp_path):
         participation={"name": "uniform", "away": 0.85},
         algorithm=RANK | {"clients_per_round": 2},
     )
-    policy, population = whole.build_participation(), whole.build_data().population
+    policy, population = whole.build.participation(), whole.build.data().population
     present = [len(policy.present(population, number, whole.seed)) for number in range(4)]
     assert present == [0, 0, 2, 2]
     run_experiment(replace(whole, rounds=2), out=tmp_path / "run")

@@ -140,7 +140,7 @@ def test_an_exported_model_gives_the_same_logits_without_e2fl(stored, tmp_path, 
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=600)
         assert np.allclose(np.load(tmp_path / "y.npy"), expected.detach().numpy(), atol=1e-6)
     else:
-        network = stored.experiment.build_model_for((16,), 3).network
+        network = stored.experiment.build.model_for((16,), 3).network
         network.load_state_dict(load_file(tmp_path / name))
         assert torch.equal(network(x), expected)
     card = (tmp_path / f"{name}.md").read_text()  # each format has a card of its own

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from e2fl import simulation
 from e2fl.cli import main
 from e2fl.report import live
 from e2fl.runs import progress
@@ -20,6 +21,7 @@ from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from e2fl.runs.trackers import flat
 from e2fl.runs.watcher import Watcher, Watchers
+from tests.runs.helpers import Noting
 
 pytestmark = pytest.mark.usefixtures("no_plots")
 
@@ -132,6 +134,17 @@ def test_an_unknown_tracker_is_refused_before_the_run(config, capsys):
 
 
 @pytest.mark.parametrize("slow", [True, False])
+def test_compiling_is_told_only_when_it_takes_long(toy, monkeypatch, slow):
+    def timer(seconds, call, given):
+        return SimpleNamespace(start=lambda: slow and call(*given), cancel=lambda: None)
+
+    monkeypatch.setattr(simulation, "threading", SimpleNamespace(Timer=timer))
+    noting = Noting()
+    run_experiment(replace(toy, rounds=1), watcher=noting)
+    assert noting.warnings == slow * [simulation.COMPILING]
+
+
+@pytest.mark.parametrize("slow", [True, False])
 def test_plain_lines_tell_the_turn_the_seed_and_the_time_left(toy, monkeypatch, slow):
     clock = count(step=10.0 if slow else 0.001)
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -151,7 +164,7 @@ def test_weights_and_biases_stores_the_history_offline(config, monkeypatch):
     for name in ("WANDB_MODE", "WANDB_ERROR_REPORTING"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    words = ["-m", "e2fl.cli", "run", config, "--out", "run", "--track", "wandb"]
+    words = ["-m", "e2fl", "run", config, "--out", "run", "--track", "wandb"]
     subprocess.run([sys.executable, *words], check=True, timeout=600, capture_output=True)
     (path,) = Path("run/wandb").glob("offline-run-*/*.wandb")
     worst = [line["group"]["worst10"] for line in Folder(Path("run")).read_history()]

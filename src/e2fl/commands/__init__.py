@@ -3,12 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from e2fl import construct
-
-if TYPE_CHECKING:
-    from e2fl.config.experiment import Experiment
+from e2fl.config.experiment import Experiment
 
 
 def say(message: str) -> None:
@@ -17,7 +14,7 @@ def say(message: str) -> None:
 
 
 def tell_imports(
-    options: argparse.Namespace, experiments: "Sequence[Experiment]", *more: str
+    options: argparse.Namespace, experiments: Sequence[Experiment], *more: str
 ) -> None:
     """Print which code a configuration file imports.
 

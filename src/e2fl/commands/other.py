@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.commands import say, tell_imports
+from e2fl.config.experiment import load
+from e2fl.config.files import read
+from e2fl.config.overrides import lay, typed
 from e2fl.errors import ConfigError
+from e2fl.files import write_text
 
 
 def report(options: argparse.Namespace) -> None:
@@ -30,7 +34,6 @@ def report(options: argparse.Namespace) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """Predict the rows of a table with a finished run."""
-    from e2fl.files import write_text
     from e2fl.runs.trained import TrainedRun
 
     run = TrainedRun(options.run, trust=options.trust)
@@ -46,7 +49,7 @@ def predict(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Write a model of a finished run as a plain torch module."""
-    from e2fl.runs.trained import export_model
+    from e2fl.runs.export import export_model
 
     model, card = export_model(options.run, options.group, options.out, trust=options.trust)
     print(f"written to {model}; its card: {card}")
@@ -74,7 +77,6 @@ def recount(options: argparse.Namespace) -> int:
 
 def groups(options: argparse.Namespace) -> None:
     """Estimate the number of groups of clients."""
-    from e2fl.config.experiment import load
     from e2fl.runs.group_survey import survey
 
     experiment = load(options.config, options.changes)
@@ -85,11 +87,8 @@ def groups(options: argparse.Namespace) -> None:
 
 def data_show(options: argparse.Namespace) -> None:
     """Draw samples of each group, clients per group, and labels of each client."""
-    from e2fl.config.files import read
-    from e2fl.config.overrides import lay, typed
     from e2fl.data import build
     from e2fl.data.describe import summarise
-    from e2fl.files import write_text
 
     path = Path(options.name)
     out = options.out or Path(f"{path.stem}.svg")
@@ -109,7 +108,6 @@ def data_show(options: argparse.Namespace) -> None:
 
 def flower_export(options: argparse.Namespace) -> None:
     """Write an experiment as an app folder for flwr run."""
-    from e2fl.config.experiment import load
     from e2fl.flower.export import export
 
     export(load(options.config, options.changes), options.out)

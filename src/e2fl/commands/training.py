@@ -54,7 +54,7 @@ def compare(options: argparse.Namespace) -> int:
     base, several = _several(options)
     if options.attacks:
         several = with_attacks(several, options.attacks)
-    own = own_measures({one.name: one.described for one in base.build_measures()})
+    own = own_measures({one.name: one.described for one in base.build.measures()})
     for column in options.columns:
         measure_of(column, own)  # a mistake is found before hours of training
     seeds = _seeds(options, next(iter(several.values())).seed)

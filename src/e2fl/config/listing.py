@@ -86,7 +86,8 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> str:
 
 def entries() -> list[Entry]:
     """Return everything with settings, in a fixed order; imports all of it, and so torch."""
-    from e2fl.config.experiment import COMMON, REGISTRIES, Experiment
+    from e2fl.config.build import COMMON, REGISTRIES
+    from e2fl.config.experiment import Experiment
     from e2fl.data import VALIDATION_SHARE
     from e2fl.learning import Settings
 

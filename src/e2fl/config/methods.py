@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from e2fl.algorithms import ALGORITHMS, SECTION_REGISTRIES
 from e2fl.attacks import ATTACKS
 from e2fl.config.experiment import NAMING, Experiment
 from e2fl.config.overrides import Change, ordered
@@ -43,7 +44,7 @@ def with_attacks(
         for name, known in fields.items():
             own = {key: value for key, value in settings.items() if key in known}
             attacked = replace(experiment, attack={"name": name} | own)
-            attacked.build_attack()
+            attacked.build.attack()
             both[method if name == "none" else f"{method}-{name}"] = attacked
     return both
 
@@ -68,8 +69,8 @@ def changed_where_defined(
         for name in names_with(change, changed):
             changed[name] = changed[name].changed([change])
     for method in changed.values():
-        method.build_algorithm()
-        method.build_settings()
+        method.build.algorithm()
+        method.build.settings()
     return changed
 
 
@@ -77,7 +78,7 @@ def names_with(change: Change, methods: Mapping[str, Experiment]) -> list[str]:
     """Return the methods that have the setting of a change, or raise an error if none has it."""
     if change.section != "algorithm" or change.path in NAMING:
         return list(methods)
-    known = {name: method.algorithm_settings() for name, method in methods.items()}
+    known = {name: algorithm_settings(method) for name, method in methods.items()}
     wanted = ".".join(change.path[1:] if change.path[1] == "grouping" else change.path[1:2])
     having = [name for name, settings in known.items() if wanted in settings]
     if not having:
@@ -87,3 +88,14 @@ def names_with(change: Change, methods: Mapping[str, Experiment]) -> list[str]:
             f"none of {labels} has a setting '{change.name}'{did_you_mean(wanted, everything)}"
         )
     return having
+
+
+def algorithm_settings(experiment: Experiment) -> list[str]:
+    """Return the settings of the algorithm and its parts: label, grouping.name."""
+    names = ["label", *fields_of(look_up(experiment.algorithm["name"], ALGORITHMS, "algorithm"))]
+    for part in [part for part in SECTION_REGISTRIES if part in names]:
+        section = experiment.algorithm.get(part)
+        name = section.get("name") if isinstance(section, dict) else None
+        inner = fields_of(look_up(str(name), SECTION_REGISTRIES[part], part)) if name else ()
+        names += [f"{part}.{setting}" for setting in ("name", *inner)]
+    return names

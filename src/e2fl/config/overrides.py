@@ -10,6 +10,8 @@ from e2fl.errors import ConfigError
 
 # Settings that never change a result.
 UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots")
+# Settings that do not tell two runs apart: names, and how and where a run is computed.
+NEUTRAL = ("name", "variants", "device", *UNSAVED)
 
 
 @dataclass(frozen=True)

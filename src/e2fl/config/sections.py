@@ -14,7 +14,8 @@ from typing import Any
 from torch import nn
 
 from e2fl.algorithms import SECTION_REGISTRIES, Algorithm, AnyAlgorithm
-from e2fl.config.experiment import COMMON, REGISTRIES, Experiment, Section
+from e2fl.config.build import COMMON, REGISTRIES
+from e2fl.config.experiment import Experiment, Section
 from e2fl.construct import Setting, look_up, settings_of
 from e2fl.errors import ConfigError
 from e2fl.learning import Settings

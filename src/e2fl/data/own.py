@@ -46,7 +46,7 @@ LABEL_LIMIT = 10_000  # classes
 STRAY = 0.05  # a smaller share of rows outside their client's main group is probably a mistake
 SPLITS = {"train": TRAIN, "training": TRAIN, "0": TRAIN, "test": TEST, "testing": TEST, "1": TEST}
 CHANNELS = (1, 3, 4)  # of grey and colour images
-SAMPLE = 1000  # rows that are looked at together
+SAMPLE = 1000  # rows that tell the scale of inputs
 UNIT_SCALE = (1e-2, 10.0)  # root mean squares of inputs that need no warning
 
 # x, y, and a group for all rows or for each; or a data set of such rows, of which no type is known.
@@ -305,17 +305,6 @@ def from_partitioner(
     return OwnData(**settings).start(origin, roles, inputs)
 
 
-def require_finite(numbers: NDArray[np.float32], origin: Origin) -> None:
-    """Raise an error that names the first row with a missing or infinite input."""
-    for start in range(0, len(numbers), SAMPLE):
-        block = numbers[start : start + SAMPLE]
-        finite = np.isfinite(block).reshape(len(block), -1)
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0].tolist()
-            name = origin.row_name(start + row)
-            raise DataError(f"{origin.where}: {name}, input {column} is missing or not finite")
-
-
 def _inputs(x: NDArray[Any], origin: Origin) -> tuple[Inputs, float]:
     """Return inputs as bytes or finite numbers, and their scale: 1/255 for bytes above 1."""
     x = x[:, None] if x.ndim < 2 else x
@@ -330,7 +319,7 @@ def _inputs(x: NDArray[Any], origin: Origin) -> tuple[Inputs, float]:
     if x.dtype.kind not in "fiub":
         raise DataError(f"{origin.where}: inputs must be numbers; put strings into a table")
     numbers = x.astype(np.float32, copy=False)
-    require_finite(numbers, origin)
+    origin.require_finite(numbers)
     some = numbers[:: max(1, len(x) // SAMPLE)].astype(np.float64)
     size = float(np.sqrt(np.mean(some**2))) if some.size else 0.0
     if size and not UNIT_SCALE[0] <= size <= UNIT_SCALE[1]:

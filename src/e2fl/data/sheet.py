@@ -29,6 +29,7 @@ ALMOST_NUMBER = re.compile(
 )
 WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # first bytes of a file
+BLOCK = 1000  # rows that are checked together
 
 Texts = NDArray[np.object_]  # "" where a value is missing
 Cells = NDArray[np.float64] | Texts  # numbers, NaN where a value is missing; or texts
@@ -52,6 +53,16 @@ class Origin:
     def error(self, mask: NDArray[np.bool_], text: str) -> DataError:
         """Return an error about the first row of a mask."""
         return DataError(f"{self.where}: {self.row_name(int(mask.argmax()))} {text}")
+
+    def require_finite(self, inputs: NDArray[np.float32]) -> None:
+        """Raise an error that names the first row with a missing or infinite input."""
+        for start in range(0, len(inputs), BLOCK):
+            block = inputs[start : start + BLOCK]
+            finite = np.isfinite(block).reshape(len(block), -1)
+            if not finite.all():
+                row, column = np.argwhere(~finite)[0].tolist()
+                name = self.row_name(start + row)
+                raise DataError(f"{self.where}: {name}, input {column} is missing or not finite")
 
     def warn(self, text: str) -> None:
         """Warn of something in these rows."""

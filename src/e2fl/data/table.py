@@ -28,7 +28,6 @@ from e2fl.data.own import (
     Unprivileged,
     names_of,
     numbered,
-    require_finite,
 )
 from e2fl.data.partition import PARTITIONERS, Rows
 from e2fl.data.sheet import Cells, Origin, Sheet, Texts, missing_counts, open_sheet
@@ -75,7 +74,7 @@ class Table(OwnData):
             self.fill,
         )
         x, unknown = encoding.apply(self.cells)
-        require_finite(x, self.origin)
+        self.origin.require_finite(x)
         vars(self).update(encoding=encoding, _unknown=sum(map(len, unknown.values())))
         return x
 

@@ -22,7 +22,7 @@ def export(experiment: Experiment, out: Path) -> None:
     values = {
         "@name@": name,
         "@version@": __version__,
-        "@clients@": str(len(experiment.build_data().population)),
+        "@clients@": str(len(experiment.build.data().population)),
         "@config@": tomli_w.dumps({key.replace("_", "-"): v for key, v in settings.items()}),
     }
     contents = {Path("federation/experiment.toml"): experiment.to_toml()}

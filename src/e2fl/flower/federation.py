@@ -67,7 +67,7 @@ class FlowerFederation(SimulatedFederation):
         clients, and those that have not reconnected are missing from their rounds.
         """
         # The server evaluates clients that never took part and have no nodes, and needs no GPU.
-        learner = replace(experiment, device="cpu").build_learner(model)
+        learner = replace(experiment, device="cpu").build.learner(model)
         super().__init__(data, algorithm, learner, threads=experiment.threads)
         self.grid, self.config = grid, config
         self.resumed_from = self.oldest = -1  # before round 0, the preparation

@@ -45,9 +45,9 @@ class Setup:
 def setup(path: str, overridden: tuple[str, ...]) -> Setup:
     """Return the parts of the experiment in this file, with these overrides."""
     experiment = load(path, overridden)
-    data = experiment.build_data()
-    learner = experiment.build_learner(experiment.build_model(data))
-    return Setup(experiment, data, experiment.build_algorithm(), learner)
+    data = experiment.build.data()
+    learner = experiment.build.learner(experiment.build.model(data))
+    return Setup(experiment, data, experiment.build.algorithm(), learner)
 
 
 def warm(path: str, overridden: list[str], client_ids: list[ClientId]) -> None:

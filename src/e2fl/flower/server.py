@@ -38,7 +38,7 @@ def run_on(
     grid: Grid, experiment: Experiment, config: RunConfig, *, watcher: Watcher | None = None
 ) -> Run:
     """Run an experiment on the nodes of a grid, to its end."""
-    data = experiment.build_data()
+    data = experiment.build.data()
     return run_experiment(
         experiment,
         out=config.folder,

@@ -18,7 +18,7 @@ import tomli_w
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from e2fl.config.overrides import UNSAVED, flattened
+from e2fl.config.overrides import NEUTRAL, flattened
 from e2fl.errors import RunError
 from e2fl.files import read_bytes
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
@@ -29,8 +29,7 @@ from e2fl.report.table import words
 from e2fl.runs.records import found_name, numbers_of
 from e2fl.runs.store import COMMAND, Folder, Run, read_run, run_folders
 
-# Settings that do not tell two methods apart: they name a run, or never change a result.
-IGNORED = ("name", "seed", "variants", *UNSAVED)
+IGNORED = ("seed", *NEUTRAL)  # settings that do not tell two methods apart
 NO_ATTACK = "none"  # the attack of a baseline: the designated clients behave honestly
 PLACEMENT = ("place", "groups", "clients", "fraction")  # the settings that all attacks have
 MAX_DATA_BYTES = 4_000_000  # bytes of data.json or data.svg that a page takes

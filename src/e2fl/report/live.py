@@ -11,7 +11,6 @@ from e2fl.files import write_text
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import bundle, page
 from e2fl.report.study import Json
-from e2fl.runs.runner import naming
 from e2fl.runs.store import Folder, Run, read_run, run_folders
 from e2fl.runs.watcher import Watcher
 
@@ -63,6 +62,6 @@ class Live(Watcher):
 def unfinished(folder: Folder) -> Run:
     """Return a run from what it has written to its folder so far."""
     experiment, history = folder.read_experiment(), folder.read_history()
-    summary = history[-1] | naming(experiment) | {"dataset": experiment.data["name"]}
+    summary = history[-1] | experiment.build.naming() | {"dataset": experiment.data["name"]}
     summary["trains_alone"] = experiment.algorithm["name"] == "local"
     return Run(folder.read_config(), summary, history, [], folder=folder.path)

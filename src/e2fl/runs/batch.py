@@ -71,7 +71,7 @@ class SharedData:
         key = json.dumps([experiment.seed, experiment.data], sort_keys=True)
         if self._data is None or self._key != key:
             self._data = None  # both at once may not fit in memory
-            self._key, self._data = key, experiment.build_data()
+            self._key, self._data = key, experiment.build.data()
         return self._data
 
 

@@ -127,18 +127,18 @@ def survey(
 
     Layers and start are those of the experiment's own rank clustering, if it has one.
     """
-    data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
+    data = experiment.build.data() if data is None else data.for_seed(experiment.seed)
     if not 2 <= first <= last < len(data.population):
         raise ConfigError(
             f"--from must be at least 2, --to not less than --from and less than the "
             f"{len(data.population)} clients, not {first} and {last}"
         )
-    grouping, seed = getattr(experiment.build_algorithm(), "grouping", None), experiment.seed
+    grouping, seed = getattr(experiment.build.algorithm(), "grouping", None), experiment.seed
     own = grouping if isinstance(grouping, RankClustering) else RankClustering()
     clustering = replace(own, groups=last)
     tell(f"training {len(data.population)} clients once")
-    algorithm, model = E2FL(grouping=clustering), experiment.build_model(data)
-    learner = experiment.build_learner(model)
+    algorithm, model = E2FL(grouping=clustering), experiment.build.model(data)
+    learner = experiment.build.learner(model)
     federation = SimulatedFederation(data, algorithm, learner, threads=experiment.threads)
     server = Server(algorithm, model, data.population, rounds=1, seed=seed, evaluate_every=1)
     ballots = first_rankings(federation.train(server.ask()).answers)  # type: ignore[arg-type]

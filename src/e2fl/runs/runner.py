@@ -1,7 +1,6 @@
 """The runner of one experiment: rounds, evaluations, checkpoints, and the files of the run."""
 
 import math
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -9,21 +8,20 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 from torch import nn
 
-from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, Election, types_of
+from e2fl.algorithms import AnyAlgorithm, Election, types_of
 from e2fl.codec import to_json
 from e2fl.config.experiment import Experiment
 from e2fl.config.sections import completed
-from e2fl.data import Client, ClientId, FederatedData
+from e2fl.data import ClientId, FederatedData, Population
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.evaluation import Score
 from e2fl.files import finite, remove, writing
 from e2fl.kernels import ENGINE_VERSION
 from e2fl.models import Model
-from e2fl.rounds import Federation, Round, Traffic, UnseenScores, run
+from e2fl.rounds import Round, Server, run
 from e2fl.runs import checkpoint, measure
 from e2fl.runs.chain import CHAIN, Chain
 from e2fl.runs.checkpoint import Checkpoint
@@ -31,40 +29,21 @@ from e2fl.runs.measure import Totals
 from e2fl.runs.records import FAILED, Json, divergence_warnings, known
 from e2fl.runs.store import ENCODING, HISTORY, Folder, Run, read_run, write_data
 from e2fl.runs.watcher import Watcher
+from e2fl.simulation import simulated
 from e2fl.simulation.attacked import AttackedFederation
-from e2fl.simulation.client_memory import Memories, newest_versions
+from e2fl.simulation.client_memory import newest_versions
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import __version__, environment
 from e2fl.wire import Nothing
 
-SLOW = 10.0  # seconds; loading compiled code takes less, compiling it takes more
-COMPILING = "compiling for this machine; this happens once and takes about a minute"
 OF_A_ROUND = ("round", "asked", "answered", "faults", "influence", "training_loss")
-
-
-class Runtime(Federation, Protocol):
-    """A federation that a run can be stored with and resumed on."""
-
-    traffic: Traffic
-
-    def rewind(self, round_number: int) -> None:
-        """Restore the clients to their state after this round."""
-
-    def forget(self, before: int) -> None:
-        """Drop what is only needed to resume from a round before this one."""
-
-    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Score unseen clients; a fault of one of them is recorded, never raised."""
-
-    def warnings(self) -> list[str]:
-        """Return what went wrong outside training since the last call, as "kind: reason"."""
 
 
 class StoppedError(RunError):
     """A run that was told to stop between two rounds; it leaves a checkpoint."""
 
 
-Federate = Callable[[AnyAlgorithm, Model, Folder | None], Runtime]
+Federate = Callable[[AnyAlgorithm, Model, Folder | None], SimulatedFederation]
 
 
 def run_experiment(
@@ -86,7 +65,7 @@ def run_experiment(
     """
     watcher = watcher or Watcher()
     experiment = completed(experiment)
-    experiment.build_runtime()  # a mistake in it is found before data is read
+    experiment.build.runtime()  # a mistake in it is found before data is read
     for section in ("attack", "runtime"):
         if federate is not None and getattr(experiment, section):
             raise ConfigError(f"section '{section}' is for simulations only: remove it")
@@ -94,73 +73,35 @@ def run_experiment(
     stored: Experiment | None = None
     if folder is not None and folder.exists():
         folder.require_new(resume)
-        stored = folder.read_experiment()
-        _require_same(folder, stored, experiment)
+        stored = folder.require_same(experiment)
         if folder.finished() and experiment.rounds == stored.rounds:
             return read_run(folder.path)
-    data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
-    model = experiment.build_model(data, network)
-    federate = federate or partial(simulated, experiment, data, watcher)
+    data = experiment.build.data() if data is None else data.for_seed(experiment.seed)
+    model = experiment.build.model(data, network)
+    memories = None if folder is None else folder.memories
+    simulate = partial(simulated, experiment, data, warn=watcher.warn, memories=memories)
+    federate = federate or (lambda algorithm, model, _: simulate(algorithm, model))
     runner = _Runner(experiment, folder, data, model, watcher, federate, stop)
     with folder.claimed() if folder is not None else nullcontext():
         return runner.run(stored)
 
 
-def _require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
-    """Raise `RunError` if anything that changes results differs, except the number of rounds."""
-    before, now = stored.compared(), experiment.compared()
-    names = sorted(name for name in before | now if before.get(name) != now.get(name))
-    if names:
-        changes = [f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in names]
-        raise RunError(
-            f"{folder.path} was run with another configuration: {', '.join(changes)}; use the same "
-            "configuration, or choose another folder with --out"
-        )
-
-
-def simulated(
-    experiment: Experiment,
-    data: FederatedData,
-    watcher: Watcher,
-    algorithm: AnyAlgorithm,
-    model: Model,
-    folder: Folder | None,
-) -> Runtime:
-    """Return the federation of a run, simulated in this process or in tasks of Ray."""
-    # With fewer clients than the default of clients_per_round, all of them take part.
-    few = len(data.population) < algorithm.clients_per_round
-    if few and algorithm.clients_per_round != type(algorithm).clients_per_round:
-        raise ConfigError(
-            f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
-            f"but there are only {len(data.population)} clients"
-        )
-    make: Callable[..., SimulatedFederation] = SimulatedFederation
-    attack, runtime = experiment.build_attack(), experiment.build_runtime()
-    if attack is not None:
-        attackers = attack.attackers(data.population, experiment.seed)
-        make = partial(AttackedFederation, attack=attack, attackers=attackers)
-    elif runtime is not None:
-        try:
-            from e2fl.simulation.cluster import RayFederation
-        except ModuleNotFoundError as error:
-            raise ConfigError("runtime 'ray' needs Ray: pip install 'e2fl[ray]'") from error
-        make = partial(RayFederation, runtime=runtime)
-    learner = experiment.build_learner(model)
-    slow = threading.Timer(SLOW, watcher.warn, [COMPILING])
-    slow.start()
-    try:
-        learner.engine.warm()
-    finally:
-        slow.cancel()
-    memories = Memories(folder.memories if folder else None)
-    return make(data, algorithm, learner, threads=experiment.threads, memories=memories)
-
-
-def naming(experiment: Experiment) -> Json:
-    """Return the title of the algorithm and its position in tables: own algorithms come last."""
-    name = experiment.algorithm["name"]
-    title = experiment.build_algorithm().title
-    return {"title": title, "order": [*ALGORITHMS, name].index(name)}
+def server_of(
+    experiment: Experiment, algorithm: AnyAlgorithm, model: Model, population: Population
+) -> Server:
+    """Return the server of a run."""
+    return Server(
+        algorithm,
+        model,
+        population,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        evaluate_every=experiment.evaluate_every,
+        evaluate_clients=experiment.evaluate_clients,
+        participation=experiment.build.participation(),
+        update_limit=experiment.update_limit,
+        examples_limit=experiment.examples_limit,
+    )
 
 
 class _Runner:
@@ -175,11 +116,11 @@ class _Runner:
         stop: Callable[[], bool],
     ):
         self.experiment, self.folder, self.data, self.watcher = experiment, folder, data, watcher
-        self.algorithm, self.model, self.stop = experiment.build_algorithm(), model, stop
+        self.algorithm, self.model, self.stop = experiment.build.algorithm(), model, stop
         self.federation = federate(self.algorithm, model, folder)
         population = self.federation.population
         # Mistakes in the configuration raise an error here, before anything is written.
-        self.server = experiment.build_server(self.algorithm, model, population)
+        self.server = server_of(experiment, self.algorithm, model, population)
         self.server.on_election = self._witness
         self.first, self.last = self.server.done.number, self.server.last  # first: nothing done
         # Why results on such data need care; empty if nothing is wrong.
@@ -240,14 +181,12 @@ class _Runner:
                 "that round, or its last round depends on their number; start a new run with --out"
             )
         folder.clean()
-        history = folder.read_history()
+        history, memories = folder.read_history(), folder.memories
         unusable: list[str] = []
         saved = checkpoint.latest(
             folder.checkpoints,
             types_of(self.algorithm).state,
-            problem=lambda saved: checkpoint.problem_of(
-                saved, self.identity, history, folder.memories
-            ),
+            problem=lambda saved: checkpoint.problem_of(saved, self.identity, history, memories),
             below=self.last,  # a run stopped before its summary must have a round left to repeat
             warn=unusable.append,
         )
@@ -346,9 +285,8 @@ class _Runner:
         found = self.algorithm.describe(done.state).assignments
         if found is None:  # groups are declared, or there are none
             return totals
-        known = None  # the groups when this round began
-        if before.number > self.first:
-            known = self.algorithm.describe(before.state).assignments
+        began = before.number > self.first  # there were groups when this round began
+        known = self.algorithm.describe(before.state).assignments if began else None
         heard = {client: found[client] for client in done.answered if client in found}
         spent, population = (self.totals.traffic, traffic), self.data.population
         recovered = measure.recovery(found, heard, known or {}, population, spent)
@@ -403,7 +341,7 @@ class _Runner:
             **{name: part for name, part in self.history[-1].items() if name not in OF_A_ROUND},
             "algorithm": experiment.algorithm["name"],
             "label": experiment.label,
-            **naming(experiment),
+            **experiment.build.naming(),
             "dataset": data.name,
             "rounds": done.number,
             "seed": experiment.seed,
@@ -412,17 +350,14 @@ class _Runner:
             "membership": "found" if finds_groups else "declared" if served else None,
             "trains_alone": alone,
             **measure.costs(totals.traffic, self.model.spec.edges, alone=alone),
-            "seconds": {
-                "total": totals.seconds,
-                "per_round": totals.seconds / max(1, done.number),
-            },
+            "seconds": {"total": totals.seconds, "per_round": totals.seconds / max(1, done.number)},
             "data": data.about(),
             "inputs": measure.inputs_summary(data),
             "environment": self.environment,
         } | known(
             warnings=self.warnings + ([trouble] if trouble else []),
             failed=trouble == FAILED,
-            own_measures={m.name: m.described for m in experiment.build_measures()},
+            own_measures={m.name: m.described for m in experiment.build.measures()},
             participation=measure.participation_summary(totals.asked, data, served),
             attack=attack,
             unseen=self._unseen(done),

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pandas
 
+from e2fl.config.experiment import Experiment, from_dict
+from e2fl.data.federated import FederatedData
 from e2fl.errors import ConfigError, RunError, reason_of
 from e2fl.files import (
     PARTIAL,
@@ -32,10 +34,6 @@ from e2fl.files import (
 )
 from e2fl.runs.records import Json
 from e2fl.text import neutral, plain
-
-if TYPE_CHECKING:
-    from e2fl.config.experiment import Experiment
-    from e2fl.data.federated import FederatedData
 
 try:
     import fcntl
@@ -64,10 +62,8 @@ class Run:
     folder: Path | None = None
 
     @cached_property
-    def experiment(self) -> "Experiment":
+    def experiment(self) -> Experiment:
         """The whole configuration; nothing that it names is imported."""
-        from e2fl.config.experiment import from_dict
-
         return from_dict(self.config)
 
     @property
@@ -138,6 +134,21 @@ class Folder:
             if entry.is_symlink():
                 raise RunError(f"{entry} is a symbolic link; replace it by what it names")
 
+    def require_same(self, experiment: Experiment) -> Experiment:
+        """Return the stored experiment; `RunError` if a setting that changes results differs."""
+        stored = self.read_experiment()
+        before, now = stored.compared(), experiment.compared()
+        names = sorted(name for name in before | now if before.get(name) != now.get(name))
+        if names:
+            changes = (
+                f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in names
+            )
+            raise RunError(
+                f"{self.path} was run with another configuration: {', '.join(changes)}; use the "
+                "same configuration, or choose another folder with --out"
+            )
+        return stored
+
     def clean(self) -> None:
         """Remove partial files of an interrupted process."""
         for entry in self._entries():
@@ -197,10 +208,8 @@ class Folder:
         """Return the settings in config.toml, with the sections that every run has."""
         return self.read("config.toml", _config, "is not the folder of a run")
 
-    def read_experiment(self) -> "Experiment":
+    def read_experiment(self) -> Experiment:
         """Return the configuration; nothing that it names is imported."""
-        from e2fl.config.experiment import from_dict
-
         try:
             return from_dict(self.read_config())
         except ConfigError as error:
@@ -226,7 +235,7 @@ class Folder:
             raise RunError(f"{self.path} {what}: {name} cannot be read ({reason})") from error
 
 
-def write_data(folder: Folder, data: "FederatedData", warn: Callable[[str], None]) -> None:
+def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None]) -> None:
     """Write data.svg and data.json, so that a report needs no data, if one of them is missing."""
     from e2fl.data.describe import summarise
 

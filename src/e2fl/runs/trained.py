@@ -1,23 +1,19 @@
-"""What a finished run is good for: predictions, models for unseen clients, models for export.
+"""What a finished run is good for: predictions, and models for unseen clients.
 
 Nothing that the files of a run name is imported, unless the caller trusts them.
 """
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from e2fl import codec
@@ -25,10 +21,9 @@ from e2fl.algorithms import ClientModel, types_of
 from e2fl.algorithms.validate import OutputChecks
 from e2fl.data.encoding import Encoded, Encoding
 from e2fl.data.federated import Client, Examples, GroupId
-from e2fl.errors import ConfigError, DataError, RunError, reason_of
+from e2fl.errors import DataError, RunError, reason_of
 from e2fl.evaluation import Tally
-from e2fl.files import replacing, write_text
-from e2fl.models import Model, Params, storable
+from e2fl.models import Model, Params
 from e2fl.runs import checkpoint
 from e2fl.runs.store import ENCODING, Folder
 from e2fl.simulation.evaluator import score_alone
@@ -37,7 +32,6 @@ from e2fl.text import neutral
 NO_LABEL = -1
 UNSEEN = -1  # no client of a run has this number
 BLOCK = 500  # examples predicted at a time
-FORMATS = (".safetensors", ".pt2")
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ class TrainedRun:
         self.experiment = self.folder.read_experiment()
         self.shape, self.classes = self._inputs()
         self.require_trust([self.experiment.model["name"]])
-        self.model: Model = self.experiment.build_model_for(self.shape, self.classes)
+        self.model: Model = self.experiment.build.model_for(self.shape, self.classes)
 
     def require_trust(self, names: Iterable[str]) -> None:
         """Raise `RunError` if code that the files of the run name would be imported."""
@@ -175,7 +169,7 @@ class TrainedRun:
 
     def network(self, name: str) -> nn.Module:
         """Return a plain torch module with the weights of one model, in evaluation mode."""
-        network = self.experiment.build_model_for(self.shape, self.classes).network
+        network = self.experiment.build.model_for(self.shape, self.classes).network
         # Buffers are constants that the network already has.
         network.load_state_dict(self.params(name), strict=False)
         return network.eval()
@@ -248,7 +242,7 @@ class TrainedRun:
         self._require_fit("training", train, group, labelled=not unlabelled)
         if test is not None:
             self._require_fit("test", test)
-        algorithm = self.experiment.build_algorithm()
+        algorithm = self.experiment.build.algorithm()
         identity = checkpoint.identity_of(self.experiment, self.summary["data"])
         last = checkpoint.latest(
             self.folder.checkpoints,
@@ -258,7 +252,7 @@ class TrainedRun:
         if last is None or last.round_number != self.summary["rounds"]:
             path = self.folder.path
             raise RunError(f"{path} has no complete checkpoint of its last round; repeat the run")
-        learner = self.experiment.build_learner(self.model)
+        learner = self.experiment.build.learner(self.model)
         learner = replace(learner, round_number=0, client_id=UNSEEN)
         if unlabelled:
             train = Unlabelled(train.x, train.y, train.group, train.scale, train.shift)
@@ -331,57 +325,3 @@ def assign(
     changed, and the same data always gives the same answer.
     """
     return TrainedRun(Path(folder), trust=trust).assign(train, test=test, group=group)
-
-
-def export_model(
-    path: Path, group: str | None, out: Path, *, trust: bool = False
-) -> tuple[Path, Path]:
-    """Write the model of a group to `out`, and its card to `out`.md; return both paths.
-
-    trust: import the network that the run names, if it is not one of e2fl.
-    """
-    if out.suffix not in FORMATS:
-        raise ConfigError(f"--out must end in {' or '.join(FORMATS)}, not '{out.name}'")
-    run = TrainedRun(path, trust=trust)
-    name = run.choose(group)
-    network = run.network(name)
-    with replacing(out) as partial:
-        if out.suffix == ".pt2":  # a program of torch.export, for any number of examples
-            examples = {0: torch.export.Dim("examples", min=1)}
-            inputs = (torch.zeros((2, *run.shape)),)
-            program = torch.export.export(network, inputs, dynamic_shapes=(examples,))
-            with partial.open("wb") as file:
-                torch.export.save(program, file)
-        else:
-            weights = {key: storable(value) for key, value in network.state_dict().items()}
-            save_file(weights, partial, metadata={"format": "pt"})
-    card = out.with_name(f"{out.name}.md")
-    write_text(card, _card(run, name, group, network, out))
-    return out, card
-
-
-def _card(run: TrainedRun, name: str, group: str | None, network: nn.Module, out: Path) -> str:
-    """Return what a user must know: origin, how to load the model, how well it serves groups."""
-    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {
-        "cell": _cell,
-        "number": lambda value: "not finite" if value is None else f"{value:.2f}",
-        "tojson_line": lambda value: json.dumps(value).replace("`", "\\u0060"),
-    }
-    template = (files("e2fl.runs") / "card.md.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
-        run=run,
-        name=name,
-        group=group if name.startswith("group") else None,
-        network=network,
-        out=out,
-        kept=sum(int((weight != 0).sum()) for weight in network.state_dict().values()),
-        view=(run.summary.get("views") or {}).get(name, run.summary),
-        encoding=run.folder.read_json(ENCODING),
-    )
-
-
-def _cell(value: Any) -> str:
-    """Return a string that Markdown shows unchanged."""
-    text = " ".join(str(value).split())
-    return "".join(f"\\{sign}" if sign in "\\|<>[]*_`#!" else sign for sign in text)

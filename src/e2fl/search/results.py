@@ -14,6 +14,7 @@ from e2fl.config.overrides import from_names
 from e2fl.errors import ConfigError, RunError
 from e2fl.metrics import Measure, measure_of
 from e2fl.report.from_runs import study_of
+from e2fl.report.study import with_derived
 from e2fl.report.table import Column, Table, summary_table
 from e2fl.runs.records import Json, numbers_of
 from e2fl.runs.store import Run
@@ -65,8 +66,8 @@ def measured(line: Json, paths: Iterable[str]) -> dict[str, float]:
     """Return measures of an evaluated round on validation data; NaN where training diverged."""
     if line.get("validation") is None:
         raise RunError("a run has no validation rows; raise data.validation_share")
-    numbers = {} if line["validation"].get("diverged") else numbers_of(line["validation"])
-    numbers[BYTES] = line["bytes"]["up_total"] + line["bytes"]["down_total"]
+    validation = {} if line["validation"].get("diverged") else line["validation"]
+    numbers = with_derived(numbers_of({**validation, "bytes": line["bytes"]}))
     return {path: numbers.get(path, math.nan) for path in paths}
 
 

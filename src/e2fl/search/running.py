@@ -72,7 +72,7 @@ def search(
     searched = spaces.spaces_of(validated, space)
     data, first, watcher = SharedData(), next(iter(validated.values())), watcher or Watcher()
     levels = _checked(validated, searched, data)
-    own = own_measures({one.name: one.described for one in first.build_measures()})
+    own = own_measures({one.name: one.described for one in first.build.measures()})
     goals, decisive = results.objectives_of(objectives, pick, levels, own)
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
     measures = {measure.key: measure for measure in (*shown, *goals)}
@@ -120,10 +120,10 @@ def _checked(
         for setting, values in ends.items():
             for value in values:
                 experiment = method.changed(from_names(first | {setting: value}))
-                experiment.build_algorithm()
-                experiment.build_settings()
+                experiment.build.algorithm()
+                experiment.build.settings()
                 if not setting.startswith("data."):
-                    experiment.build_model(built)
+                    experiment.build.model(built)
         groups = groups and built.population.groups > 0
     return ["group", "clients"] if groups else ["clients"]
 

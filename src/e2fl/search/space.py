@@ -129,7 +129,7 @@ def _having(name: str, methods: Mapping[str, Experiment]) -> list[str]:
     """Return the methods with a setting; a rate belongs to those that train with it."""
     if name not in RATES:
         return names_with(from_names({name: None})[0], methods)
-    kinds = {method: one.build_algorithm().trains_scores for method, one in methods.items()}
+    kinds = {method: one.build.algorithm().trains_scores for method, one in methods.items()}
     having = [method for method, scores in kinds.items() if scores == RATES[name]]
     if not having:
         what, other = ("scores", "learning_rate") if RATES[name] else ("weights", "score_rate")

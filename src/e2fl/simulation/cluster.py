@@ -18,7 +18,7 @@ from typing import Any, cast
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from e2fl.config.experiment import Ray
+from e2fl.config.build import Ray
 from e2fl.data.federated import ClientId, FederatedData, Memory
 from e2fl.errors import ConfigError, E2flError, RunError, reason_of
 from e2fl.evaluation import Score

@@ -115,7 +115,7 @@ def test_missing_files_are_explained_and_the_experiment_can_be_built(tmp_path):
     with pytest.raises(DataError, match="with folktables"):
         ACSIncome(dir=str(tmp_path)).population  # noqa: B018
     for variant in ("e2fl", *load("acs_income").variants):
-        load("acs_income").variant(variant).build_algorithm()
+        load("acs_income").variant(variant).build.algorithm()
 
 
 @pytest.mark.slow

@@ -87,10 +87,10 @@ def small(algorithm, **data):
 
 def test_a_run_on_adult_measures_women_and_men_apart(real_data, tmp_path):
     experiment = small({"name": "fedavg"}, dir=str(real_data))
-    data = experiment.build_data()
+    data = experiment.build.data()
     found = run_experiment(experiment, out=tmp_path / "run", data=data)
     # The same from the model itself, row by row.
-    model = experiment.build_model(data)
+    model = experiment.build.model(data)
     test = data.client(0).test
     y_hat = model.outputs(found.state.params, test.inputs()).argmax(dim=1).numpy()
     expected = metrics.signed_differences(test.y, y_hat, sensitive_features=test.group)
@@ -106,12 +106,12 @@ def test_a_run_on_adult_measures_women_and_men_apart(real_data, tmp_path):
 
 def test_e2fl_votes_for_each_sex_and_serves_each_row_with_the_model_of_its_own(real_data):
     experiment = small({"name": "e2fl"}, dir=str(real_data))
-    data = experiment.build_data()
+    data = experiment.build.data()
     run = run_experiment(experiment, data=data)
     summary = run.summary
     assert sorted(run.state.groups) == [FEMALE, MALE]
-    learner = experiment.build_learner(experiment.build_model(data))
-    masks = experiment.build_algorithm().describe(run.state).models()
+    learner = experiment.build.learner(experiment.build.model(data))
+    masks = experiment.build.algorithm().describe(run.state).models()
     test = data.client(0).test
     for group, name in ((FEMALE, "female"), (MALE, "male")):
         tally = learner.tally(learner.weights_of(masks[f"group{group}"]), test.of_group(group))
