@@ -21,7 +21,7 @@ from e2fl.report.from_runs import study_of
 from e2fl.report.page import write_report
 from e2fl.runs.batch import compare, file_name
 from e2fl.runs.progress import Progress
-from e2fl.runs.store import PAGE, Run, read_run
+from e2fl.runs.store import PAGE, StoredRun, read_run
 from e2fl.search.results import Result, Trial
 from e2fl.search.running import search
 from e2fl.search.space import space_of
@@ -79,7 +79,7 @@ def tune(
 
 def enter(
     yardstick: str, name: str, method: Experiment, seeds: Sequence[int], trials: int, out: Path
-) -> tuple[Trial, list[Run]]:
+) -> tuple[Trial, list[StoredRun]]:
     """Tune a method, and train what is chosen with every seed; finished runs are read."""
     (tuned,) = tune(yardstick, name, method, seeds[0], trials, out).tuned
     if tuned.chosen is None or tuned.best is None:
@@ -96,7 +96,7 @@ def arena(
 
     Training alone is always entered: the gains of the others are over it.
     """
-    entered: dict[str, tuple[Trial, list[Run]]] = {}
+    entered: dict[str, tuple[Trial, list[StoredRun]]] = {}
     for name, method in methods_on(yardstick, names and ["local", *names]).items():
         try:
             entered[name] = enter(yardstick, name, method, seeds, trials, out / file_name(name))
@@ -120,8 +120,8 @@ def entry_of(
     name: str,
     trials: int,
     chosen: Trial,
-    runs: Sequence[Run],
-    alone: Sequence[Run],
+    runs: Sequence[StoredRun],
+    alone: Sequence[StoredRun],
 ) -> Entry:
     """Return the result of a method. alone: the runs of training alone."""
     method, run = study_of([*alone, *runs]).main[-1], runs[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from e2fl.files import write_text
 from e2fl.metrics.intervals import over_seeds, paired
 from paper.ledger import HERE, Json
-from paper.tables import NONE, TEMPLATES, Table, cell
+from paper.tables import NONE, TEMPLATES, PageTable, cell
 
 RESULTS = HERE / "arena.jsonl"
 DECLARED: Json = tomllib.loads((HERE / "arena.toml").read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def write_entries(entries: Iterable[Entry], path: Path = RESULTS) -> None:
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def board(entries: Sequence[Entry]) -> Table:
+def board(entries: Sequence[Entry]) -> PageTable:
     """Return the table of one yardstick, best for the worst group first."""
     worst = next((p for p in WORST if any(p in entry.figures for entry in entries)), WORST[1])
 
@@ -77,7 +77,7 @@ def board(entries: Sequence[Entry]) -> Table:
         ]
         for entry in sorted(entries, key=mean, reverse=True)
     ]
-    return Table(["method", *(title for title, *_ in columns), "chosen"], rows=rows)
+    return PageTable(["method", *(title for title, *_ in columns), "chosen"], rows=rows)
 
 
 def _cell(entry: Entry, path: str, digits: int, factor: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError, RunError
-from paper.ledger import LEDGER, Run, frame, merged, read_ledger
+from paper.ledger import LEDGER, LedgerRun, frame, merged, read_ledger
 from paper.studies import Planned, missing, study
 from paper.tables import table
 
@@ -69,14 +69,14 @@ def _reproduce(options: argparse.Namespace) -> bool:
     return done
 
 
-def _known(options: argparse.Namespace) -> list[Run]:
+def _known(options: argparse.Namespace) -> list[LedgerRun]:
     """Return the runs of the ledger and those in --out."""
     from paper.running import read_runs
 
     return merged([*read_ledger(options.ledger), *read_runs(options.out)])
 
 
-def shown(planned: Sequence[Planned], names: Sequence[str], runs: Sequence[Run]) -> str:
+def shown(planned: Sequence[Planned], names: Sequence[str], runs: Sequence[LedgerRun]) -> str:
     """Return the tables of these names for runs as planned; empty if none has a row.
 
     Settings that the user changed in all of them stand above, and in no row.

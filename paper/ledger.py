@@ -42,7 +42,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Run(Identity):
+class LedgerRun(Identity):
     """One run, finished or not."""
 
     settings: Json  # all settings, by their full names
@@ -57,7 +57,7 @@ class Run(Identity):
         """The last evaluated round; 0 if there is none yet."""
         return int(self.rounds[-1]["round"]) if self.rounds else 0
 
-    def with_rounds_of(self, other: "Run") -> "Run":
+    def with_rounds_of(self, other: "LedgerRun") -> "LedgerRun":
         """Return this run with the rounds that only the other of the same identity has evaluated.
 
         Rounds that both have evaluated must be equal. If there is none, both must have one engine.
@@ -77,7 +77,7 @@ def canonical(overrides: Mapping[str, Any] | None) -> str:
     return json.dumps(dict(overrides or {}), sort_keys=True)
 
 
-def read_ledger(folder: Path = LEDGER) -> list[Run]:
+def read_ledger(folder: Path = LEDGER) -> list[LedgerRun]:
     """Return all runs of a ledger, in a fixed order."""
     if not folder.is_dir():
         raise RunError(f"there is no ledger {folder}: the folder does not exist")
@@ -86,13 +86,13 @@ def read_ledger(folder: Path = LEDGER) -> list[Run]:
         for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
             try:
                 values = json.loads(text)
-                runs.append(Run(**values | {"rounds": tuple(values["rounds"])}))
+                runs.append(LedgerRun(**values | {"rounds": tuple(values["rounds"])}))
             except (ValueError, KeyError, TypeError) as error:
                 raise RunError(f"line {number} of {path} is damaged: {error}") from error
     return sorted(runs, key=lambda run: run.identity)
 
 
-def write_ledger(runs: Iterable[Run], folder: Path) -> None:
+def write_ledger(runs: Iterable[LedgerRun], folder: Path) -> None:
     """Write the runs, one file for each experiment."""
     texts: dict[str, list[str]] = {}
     for run in sorted(runs, key=lambda run: run.identity):
@@ -102,12 +102,12 @@ def write_ledger(runs: Iterable[Run], folder: Path) -> None:
         write_text(folder / f"{experiment}.jsonl", "".join(lines))
 
 
-def merged(runs: Iterable[Run]) -> list[Run]:
+def merged(runs: Iterable[LedgerRun]) -> list[LedgerRun]:
     """Return one run for each identity: the farthest, with the rounds of the others.
 
     Of runs that are as far, the one of the newer engine is kept.
     """
-    farthest: dict[object, Run] = {}
+    farthest: dict[object, LedgerRun] = {}
     for run in runs:
         pair = [farthest.get(run.identity, run), run]
         pair.sort(key=_rank, reverse=True)
@@ -115,11 +115,11 @@ def merged(runs: Iterable[Run]) -> list[Run]:
     return list(farthest.values())
 
 
-def _rank(run: Run) -> tuple[int, bool, int, int]:
+def _rank(run: LedgerRun) -> tuple[int, bool, int, int]:
     return run.reached, run.finished, run.origin.get("engine", 1), len(run.rounds)
 
 
-def frame(runs: Sequence[Run]) -> pd.DataFrame:
+def frame(runs: Sequence[LedgerRun]) -> pd.DataFrame:
     """Return a row for each run and evaluated round, with a column for each figure by its path.
 
     `group/...` is over declared groups, `clusters/...` over those that were found: methods that
@@ -140,7 +140,7 @@ def frame(runs: Sequence[Run]) -> pd.DataFrame:
     return made.sort_values([*IDENTITY, "round"])
 
 
-def _figures(run: Run, line: Json) -> dict[str, float]:
+def _figures(run: LedgerRun, line: Json) -> dict[str, float]:
     """Return the figures of a round, bytes in MiB, and two that are derived from bytes.
 
     bytes/total is what was sent until this round; bytes/ballot is the KiB of a ballot of rank

@@ -12,14 +12,14 @@ from e2fl.files import write_text
 from e2fl.metrics.intervals import over_seeds
 from paper import board, figures
 from paper.claims import findings
-from paper.ledger import Json, Run, frame
+from paper.ledger import Json, LedgerRun, frame
 from paper.studies import state
 from paper.tables import (
     PAPER,
     PRINTED,
     TEMPLATES,
+    PageTable,
     Repeats,
-    Table,
     cell,
     columns,
     labelled,
@@ -42,7 +42,7 @@ class Facts:
         self.frame = frame
         self.findings = findings(frame)
 
-    def table(self, name: str, overrides: Overrides | None = None) -> Table:
+    def table(self, name: str, overrides: Overrides | None = None) -> PageTable:
         """Return a table of tables.toml."""
         return table(name, self.frame, overrides)
 
@@ -115,7 +115,7 @@ class Facts:
         return found
 
 
-def pages(runs: Sequence[Run]) -> dict[str, str]:
+def pages(runs: Sequence[LedgerRun]) -> dict[str, str]:
     """Return the text of each page, by its name."""
     made = frame(runs)
     facts = Facts(made)
@@ -139,7 +139,7 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
     return {name: TEMPLATES.get_template(f"{name}.j2").render(values) for name in PAGES}
 
 
-def write(runs: Sequence[Run], docs: Path) -> list[Path]:
+def write(runs: Sequence[LedgerRun], docs: Path) -> list[Path]:
     """Write the pages and the figures; return the files."""
     written = []
     for name, text in pages(runs).items():

@@ -30,7 +30,7 @@ from e2fl.runs.batch import Task, run_all
 from e2fl.runs.store import Folder, run_folders
 from e2fl.runs.watcher import Watcher, Watchers
 from e2fl.version import __version__, commit
-from paper.ledger import Json, Run, merged, read_ledger, write_ledger
+from paper.ledger import Json, LedgerRun, merged, read_ledger, write_ledger
 from paper.studies import Planned, needed
 
 ORIGIN = "origin.json"
@@ -229,7 +229,7 @@ def origin_here(commit_hash: str | None = None) -> Json:
     }
 
 
-def collect(folder: Path, ledger: Path, origin: Json) -> tuple[list[Run], list[Path]]:
+def collect(folder: Path, ledger: Path, origin: Json) -> tuple[list[LedgerRun], list[Path]]:
     """Put all runs below a folder into the ledger.
 
     Return those that are new or changed, and the folders of runs that are no variant of a shipped
@@ -245,13 +245,13 @@ def collect(folder: Path, ledger: Path, origin: Json) -> tuple[list[Run], list[P
     return changed, [path for path, run in read.items() if run is None]
 
 
-def read_runs(folder: Path) -> list[Run]:
+def read_runs(folder: Path) -> list[LedgerRun]:
     """Return the runs in a folder that have evaluated a round of a shipped experiment."""
     runs = [read_run(path, origin_here()) for path in run_folders(folder, DEPTH)]
     return [run for run in runs if run is not None and run.rounds]
 
 
-def read_run(path: Path, origin: Json) -> Run | None:
+def read_run(path: Path, origin: Json) -> LedgerRun | None:
     """Return the run in a folder; None if it is no variant of a shipped experiment."""
     experiment = Folder(path).read_experiment()
     method = method_of(experiment)
@@ -265,7 +265,7 @@ def read_run(path: Path, origin: Json) -> Run | None:
         recorded = summary.get("environment", {})
         engine = int(recorded.get("engine", origin["engine"]))
         begun = origin | {"engine": engine} | read_origin(path)
-        return Run(
+        return LedgerRun(
             experiment=experiment.name,
             method=method,
             seed=experiment.seed,

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError
-from paper.ledger import HERE, Identity, Json, Run
+from paper.ledger import HERE, Identity, Json, LedgerRun
 
 DECLARED: Json = tomllib.loads((HERE / "studies.toml").read_text(encoding="utf-8"))
 LISTS = DECLARED.pop("lists")
@@ -85,7 +85,7 @@ def _shipped(experiment: str) -> Json:
     return tomllib.loads((files("e2fl.experiments") / f"{experiment}.toml").read_text("utf-8"))
 
 
-def missing(planned: Sequence[Planned], runs: Sequence[Run]) -> list[Planned]:
+def missing(planned: Sequence[Planned], runs: Sequence[LedgerRun]) -> list[Planned]:
     """Return the planned runs whose last round is not evaluated, with the round they reached."""
     known = {run.identity: run for run in runs}
     found = []
@@ -97,7 +97,7 @@ def missing(planned: Sequence[Planned], runs: Sequence[Run]) -> list[Planned]:
     return found
 
 
-def complete(run: Run, rounds: int) -> bool:
+def complete(run: LedgerRun, rounds: int) -> bool:
     """Return whether a run has what was asked for; Local ends by itself, whatever is asked for."""
     if run.finished and (run.planned == rounds or run.reached < run.planned):
         return True
@@ -106,7 +106,7 @@ def complete(run: Run, rounds: int) -> bool:
     return any(line["round"] == rounds for line in run.rounds)
 
 
-def state(runs: Sequence[Run]) -> list[tuple[str, int, list[Planned]]]:
+def state(runs: Sequence[LedgerRun]) -> list[tuple[str, int, list[Planned]]]:
     """Return for each study its title, how many runs it takes, and those that are missing."""
     planned = {spec["title"]: needed(name) for name, spec in DECLARED.items()}
     return [(title, len(own), missing(own, runs)) for title, own in planned.items()]

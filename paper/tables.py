@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from e2fl.metrics.intervals import Interval, over_seeds
 from e2fl.runs.records import numbers_of
-from paper.ledger import HERE, Json, Run, canonical
+from paper.ledger import HERE, Json, LedgerRun, canonical
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(HERE / "templates"),
@@ -87,7 +87,7 @@ Labelled = dict[tuple[str, ...], Repeats]  # by the first cells of a row
 
 
 @dataclass
-class Table:
+class PageTable:
     """Rows of text: a head, of which seeds and rounds are filled in, and columns of figures."""
 
     head: Sequence[str]
@@ -142,7 +142,7 @@ def select(
     return frame[chosen if method is None else chosen & (frame["method"] == method)]
 
 
-def by_variant(frame: pd.DataFrame) -> Iterator[tuple[Run, pd.DataFrame]]:
+def by_variant(frame: pd.DataFrame) -> Iterator[tuple[LedgerRun, pd.DataFrame]]:
     """Yield the rows of each method with the same overrides, and the first of their runs."""
     for _, rows in frame.groupby(["experiment", "method", "overrides"]):
         yield rows["run"].iloc[0], rows
@@ -187,7 +187,7 @@ def declared(name: str) -> Json:
     return DECLARED["tables"][own["like"]] | own if "like" in own else own
 
 
-def table(name: str, frame: pd.DataFrame, overrides: Mapping[str, Any] | None = None) -> Table:
+def table(name: str, frame: pd.DataFrame, overrides: Mapping[str, Any] | None = None) -> PageTable:
     """Return a table from this frame; overrides: with which it is made, beside its own ones."""
     spec, rows = declared(name), labelled(name, frame, overrides)
     shown = [
@@ -196,7 +196,7 @@ def table(name: str, frame: pd.DataFrame, overrides: Mapping[str, Any] | None = 
         if not column.round or any(own.mean(column.path, column.round) for own in rows.values())
     ]
     not_run = [label[0] for label, own in rows.items() if not own.seeds]
-    made = Table(spec.get("head", ["method", "", "seeds", "round"]), shown, not_run)
+    made = PageTable(spec.get("head", ["method", "", "seeds", "round"]), shown, not_run)
     if len(not_run) == len(rows):
         return made
     if "paper" in spec:
@@ -255,7 +255,7 @@ def _combinations(spec: Json, frame: pd.DataFrame, base: Json) -> Labelled:
     }
 
 
-def _named(key: str, run: Run, variant: Json) -> Any:
+def _named(key: str, run: LedgerRun, variant: Json) -> Any:
     """Return what a row is called by: a setting, its ballot or downlink, or part of its variant."""
     if key in ("ballot", "downlink"):
         return ballot_name(run.settings, key)
@@ -276,7 +276,7 @@ def ballot_name(settings: Mapping[str, Any], part: str) -> str:
     return f"{own['buckets']} buckets{finer}"
 
 
-def _add_beside_paper(made: Table, spec: Json, frame: pd.DataFrame, overrides: Json) -> None:
+def _add_beside_paper(made: PageTable, spec: Json, frame: pd.DataFrame, overrides: Json) -> None:
     """Add each method's row of the paper, our rows, and the differences.
 
     The paper's rows are shown where ours are missing only if ours have the paper's settings.
@@ -321,7 +321,7 @@ SENT = ("algorithm.ballot.", "algorithm.downlink.")
 SURROUNDINGS = ("data.", "model.")
 
 
-def leaderboard(frame: pd.DataFrame) -> list[tuple[str, Table]]:
+def leaderboard(frame: pd.DataFrame) -> list[tuple[str, PageTable]]:
     """Return a table for each data set and model, the best worst group first.
 
     Methods have their shipped settings; by_group participation, known groups for IFCA and the
@@ -334,12 +334,12 @@ def leaderboard(frame: pd.DataFrame) -> list[tuple[str, Table]]:
     return [(heading, _board(own)) for heading, own in sorted(boards.items())]
 
 
-def _board(methods: Labelled) -> Table:
+def _board(methods: Labelled) -> PageTable:
     adult = next(iter(methods.values())).rows["experiment"].iloc[0] == "adult"
     name, order = "leaderboard", ["group/worst10", "clients/worst10"]
     if adult:
         name, order = "leaderboard_adult", ["protected/eod"]
-    made = Table(["method", "seeds", "rounds"], columns(name))
+    made = PageTable(["method", "seeds", "rounds"], columns(name))
 
     def rank(label: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
         means = [methods[label].mean(path) for path in order]
@@ -351,7 +351,7 @@ def _board(methods: Labelled) -> Table:
     return made
 
 
-def is_method(run: Run) -> bool:
+def is_method(run: LedgerRun) -> bool:
     """Return whether a run is a method, and not a point of an ablation or on validation data."""
     if any(run.settings.get(f"data.{name}validation_share") for name in ("", "pooled_")):
         return False
@@ -362,7 +362,7 @@ def is_method(run: Run) -> bool:
     return all(value in BOARD["rows_of_their_own"].get(key, ()) for key, value in own.items())
 
 
-def _heading(run: Run) -> str:
+def _heading(run: LedgerRun) -> str:
     """Return the data set, and how data and model differ from the shipped experiment."""
     own = {key: value for key, value in run.overrides.items() if key.startswith(SURROUNDINGS)}
     changes = BOARD["told"].get(run.experiment, {}) | own
@@ -371,7 +371,7 @@ def _heading(run: Run) -> str:
     return f"{title}: {', '.join(parts)}" if parts else title
 
 
-def described(run: Run) -> str:
+def described(run: LedgerRun) -> str:
     """Return the method of a run, how its training differs, and how it finds groups."""
     differing = []
     for key, value in run.overrides.items():

@@ -132,7 +132,7 @@ class Run:
     algorithm's state after the last round; None for a run that was read from disk.
     """
 
-    def __init__(self, record: store.Run):
+    def __init__(self, record: store.StoredRun):
         self.record = record
         self.summary, self.label, self.state = record.summary, record.label, record.state
         self.folder = record.folder

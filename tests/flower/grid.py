@@ -15,7 +15,7 @@ import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run as FlowerRun
+from flwr.supercore.run import StoredRun as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
 
 from e2fl.codec import encode
@@ -24,7 +24,7 @@ from e2fl.flower import exchange
 from e2fl.flower.client import LoadClient, client_app
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
-from e2fl.runs.store import Run
+from e2fl.runs.store import StoredRun
 from e2fl.runs.watcher import Watcher
 
 Misbehaviour = Callable[
@@ -136,7 +136,7 @@ def on_flower(
     *,
     watcher: Watcher | None = None,
     **options: Any,
-) -> Run:
+) -> StoredRun:
     """Run the experiment on such a grid."""
     grid = grid_of(experiment, folder, **options)
     return run_on(grid, experiment, config or RunConfig(), watcher=watcher)
@@ -149,7 +149,7 @@ def plain(state: object) -> tuple[object, dict[str, bytes]]:
     return tree, {name: np.asarray(tensor).tobytes() for name, tensor in arrays.items()}
 
 
-def assert_equal(on_nodes: Run, simulated: Run) -> None:
+def assert_equal(on_nodes: StoredRun, simulated: StoredRun) -> None:
     """Check that two runs agree to the bit."""
     assert plain(on_nodes.state) == plain(simulated.state)
     assert on_nodes.clients == simulated.clients

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paper.ledger import Run, frame, read_ledger
+from paper.ledger import LedgerRun, frame, read_ledger
 
 ORIGIN = {"command": "e2fl run demo", "commit": "c0ffee", "machine": {"instructions": "AVX2"}}
 TINY = [  # changes to FairMNISTRotate
@@ -43,4 +43,4 @@ def make_run(method="e2fl", seed=0, rounds=((1, 50.0),), **more):
         "summary": {"bytes": {}, "bits": {}},
         "origin": ORIGIN,
     }
-    return Run(**values | more)
+    return LedgerRun(**values | more)

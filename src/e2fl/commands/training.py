@@ -24,7 +24,7 @@ from e2fl.runs import batch
 from e2fl.runs.progress import Progress
 from e2fl.runs.records import divergence_warnings
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.store import COMMAND, PAGE, Folder, Run
+from e2fl.runs.store import COMMAND, PAGE, Folder, StoredRun
 from e2fl.runs.trackers import Tracker
 from e2fl.runs.watcher import Watcher, Watchers
 
@@ -170,7 +170,7 @@ def _seeds(options: argparse.Namespace, default: int) -> list[int]:
     return [default] if options.seeds is None else seed_numbers(options.seeds)
 
 
-def _exit_code(runs: Sequence[Run]) -> int:
+def _exit_code(runs: Sequence[StoredRun]) -> int:
     """Return 0, or `DIVERGED` if the models of a client of one of these runs diverged."""
     return DIVERGED if any(divergence_warnings(run.summary) for run in runs) else 0
 

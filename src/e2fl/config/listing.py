@@ -26,7 +26,7 @@ class Described(NamedTuple):
     meaning: str
 
 
-class Entry(NamedTuple):
+class RegistryEntry(NamedTuple):
     """One entry that a configuration can name."""
 
     kind: str  # algorithms, datasets, learner, ...
@@ -35,11 +35,11 @@ class Entry(NamedTuple):
     settings: tuple[Described, ...]
 
 
-def stored() -> list[Entry]:
+def stored() -> list[RegistryEntry]:
     """Return the entries of reference.jsonl."""
     lines = map(json.loads, STORED.read_text(encoding="utf-8").splitlines())
     return [
-        Entry(kind, name, summary, tuple(Described(*setting) for setting in settings))
+        RegistryEntry(kind, name, summary, tuple(Described(*setting) for setting in settings))
         for kind, name, summary, settings in lines
     ]
 
@@ -67,7 +67,7 @@ def listing(what: str | None) -> str:
     return "\n\n".join(told)
 
 
-def _told(entry: Entry) -> str:
+def _told(entry: RegistryEntry) -> str:
     kind = "" if entry.kind == entry.name else f" ({entry.kind})"
     rows = [Described("setting", "type", "default", ""), *entry.settings]
     table = _columns(rows) if entry.settings else "  no settings"
@@ -84,7 +84,7 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
-def entries() -> list[Entry]:
+def entries() -> list[RegistryEntry]:
     """Return everything with settings, in a fixed order; imports all of it, and so torch."""
     from e2fl.config.build import COMMON, REGISTRIES
     from e2fl.config.experiment import Experiment
@@ -104,7 +104,7 @@ def entries() -> list[Entry]:
     return found
 
 
-def _entry(kind: str, name: str, made: Any, settings: Any) -> Entry:
+def _entry(kind: str, name: str, made: Any, settings: Any) -> RegistryEntry:
     from e2fl.config.sections import plain
     from e2fl.participation import PARTICIPATION, Uniform
 
@@ -122,7 +122,7 @@ def _entry(kind: str, name: str, made: Any, settings: Any) -> Entry:
             shown = "unset" if default is None else json.dumps(default)
         shown = "required" if setting.required else shown
         described.append(Described(setting_name, _type(setting.type), shown, setting.help))
-    return Entry(kind, name, summary, tuple(described))
+    return RegistryEntry(kind, name, summary, tuple(described))
 
 
 def _type(kind: Any) -> str:

@@ -38,7 +38,7 @@ IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|uuid|key|index|number|no)$|^(row|rec
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Table(OwnData):
+class TableData(OwnData):
     """Rows of a table, split into clients."""
 
     columns: Mapping[str, str]  # by role; by: that of the partition
@@ -159,7 +159,7 @@ def from_table(
     cells = {name: column[kept] for name, column in cells.items()}
     roles = {role: texts[kept] for role, texts in roles.items()}
     _warn_of_leaks(cells, roles["label"], origin)
-    table = Table(
+    table = TableData(
         seed=seed,
         test_share=test_share,
         min_samples=min_samples,

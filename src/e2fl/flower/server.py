@@ -13,7 +13,7 @@ from e2fl.report.finish import finish, printed
 from e2fl.report.from_runs import study_of
 from e2fl.runs.progress import Progress
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.store import Run
+from e2fl.runs.store import StoredRun
 from e2fl.runs.watcher import Watcher
 
 
@@ -36,7 +36,7 @@ def server_app(experiment: str | Path) -> ServerApp:
 
 def run_on(
     grid: Grid, experiment: Experiment, config: RunConfig, *, watcher: Watcher | None = None
-) -> Run:
+) -> StoredRun:
     """Run an experiment on the nodes of a grid, to its end."""
     data = experiment.build.data()
     return run_experiment(

@@ -12,7 +12,7 @@ from e2fl.report.sections import attack_table
 from e2fl.report.study import Study
 from e2fl.report.table import Table, known_measures, summary_table
 from e2fl.report.verdict import verdict
-from e2fl.runs.store import PAGE, Folder, Run
+from e2fl.runs.store import PAGE, Folder, StoredRun
 
 
 def printed(study: Study, table: Table | None = None) -> str:
@@ -31,7 +31,11 @@ def printed(study: Study, table: Table | None = None) -> str:
 
 
 def finish(
-    runs: Sequence[Run], out: Path, command: str = "", notes: Sequence[str] = (), **options: Any
+    runs: Sequence[StoredRun],
+    out: Path,
+    command: str = "",
+    notes: Sequence[str] = (),
+    **options: Any,
 ) -> None:
     """Print the table and the verdict, and write the page; of a comparison, the table for a paper.
 

@@ -27,7 +27,7 @@ from e2fl.metrics.measures import own_measures
 from e2fl.report.study import CLIENT_COLUMNS, Json, Method, Study, frame, view_label
 from e2fl.report.table import words
 from e2fl.runs.records import found_name, numbers_of
-from e2fl.runs.store import COMMAND, Folder, Run, read_run, run_folders
+from e2fl.runs.store import COMMAND, Folder, StoredRun, read_run, run_folders
 
 IGNORED = ("seed", *NEUTRAL)  # settings that do not tell two methods apart
 NO_ATTACK = "none"  # the attack of a baseline: the designated clients behave honestly
@@ -36,7 +36,7 @@ MAX_DATA_BYTES = 4_000_000  # bytes of data.json or data.svg that a page takes
 MAX_LABEL = 60  # characters of a label
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+def read_runs(paths: Sequence[Path]) -> tuple[list[StoredRun], list[str]]:
     """Return all finished runs in these folders or below them, and what was left out."""
     runs, left_out = [], []
     for path in paths:
@@ -54,10 +54,12 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     return runs, left_out
 
 
-def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str = "") -> Study:
+def study_of(
+    runs: Sequence[StoredRun], notes: Iterable[str] = (), *, unfinished: str = ""
+) -> Study:
     """Return the study of these runs: runs that differ only in their seed are one method."""
     warnings = list(notes)
-    by_settings: dict[str, dict[int, Run]] = {}
+    by_settings: dict[str, dict[int, StoredRun]] = {}
     for run in runs:
         repeats = by_settings.setdefault(json.dumps(_settings(run.config), sort_keys=True), {})
         if run.seed in repeats:
@@ -105,25 +107,25 @@ def _texts(config: Json) -> dict[str, str]:
     return {key: str(value) for key, value in flattened(_settings(config)).items()}
 
 
-def _data_of(run: Run) -> str:
+def _data_of(run: StoredRun) -> str:
     """Return a key that identifies the data: its settings; of a table, its digest, not its path."""
     digest = run.summary.get("data", {}).get("sha256")
     settings = {key: value for key, value in run.config["data"].items() if key != "path"}
     return json.dumps([digest or run.config["data"].get("path"), settings], sort_keys=True)
 
 
-def _order(method: tuple[str, Sequence[Run]]) -> tuple[bool, int, str]:
+def _order(method: tuple[str, Sequence[StoredRun]]) -> tuple[bool, int, str]:
     """Return the sort key of a method: training alone first, then in the order of algorithms."""
     label, (run, *_) = method
     return not _alone(run), run.summary.get("order", 0), label
 
 
-def _alone(run: Run) -> bool:
+def _alone(run: StoredRun) -> bool:
     """Return whether clients train on their own."""
     return bool(run.summary.get("trains_alone"))
 
 
-def _attack(run: Run) -> Json:
+def _attack(run: StoredRun) -> Json:
     """Return the attack of a run; empty without malicious clients."""
     attack: Json = run.config.get("attack") or {}
     return attack if attack.get("name", NO_ATTACK) != NO_ATTACK else {}
@@ -167,7 +169,7 @@ def _label(name: str, differing: Mapping[str, str]) -> str:
     return f"{whole} [{', '.join(settings)}]" if settings else whole
 
 
-def _differing(named: Mapping[str, Sequence[Run]]) -> list[str]:
+def _differing(named: Mapping[str, Sequence[StoredRun]]) -> list[str]:
     """Return, in words, the settings that all methods have and in which they differ.
 
     How often a method is evaluated changes nothing that is compared.
@@ -180,7 +182,7 @@ def _differing(named: Mapping[str, Sequence[Run]]) -> list[str]:
     ]
 
 
-def _methods(label: str, repeats: Sequence[Run], baseline: Method | None) -> list[Method]:
+def _methods(label: str, repeats: Sequence[StoredRun], baseline: Method | None) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
     rows = frame(repeats)
     inferred = [run.summary for run in repeats if run.summary.get("membership") == "found"]
@@ -199,13 +201,13 @@ def _methods(label: str, repeats: Sequence[Run], baseline: Method | None) -> lis
     ]
 
 
-def _group_in(run: Run, row: Json) -> str:
+def _group_in(run: StoredRun, row: Json) -> str:
     if run.summary.get("groups_are") == "found" and row.get("served_as") is not None:
         return found_name(row["served_as"])
     return str(row.get("group") or "")
 
 
-def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
+def _clients(runs: Iterable[StoredRun], view: str) -> pd.DataFrame:
     """Return the rows of the clients.csv of these runs, with the accuracy of a view.
 
     The group is the declared one or, where groups are inferred, the one it was served as.
@@ -225,7 +227,7 @@ def _clients(runs: Iterable[Run], view: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(CLIENT_COLUMNS)).astype(numeric)
 
 
-def _method_warnings(named: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+def _method_warnings(named: Mapping[str, Sequence[StoredRun]]) -> Iterator[str]:
     """Yield warnings about single methods: recorded ones, faults, groups that may be noise."""
     for label, repeats in named.items():
         for run in repeats:
@@ -252,7 +254,7 @@ def _clustering_warning(label: str, clustering: Json) -> str:
     return words("unfair", "blurred", label=label, value=relative, limit=MAX_RELATIVE_BLUR)
 
 
-def _comparison_warnings(study: Study, by_method: Sequence[Sequence[Run]]) -> Iterator[str]:
+def _comparison_warnings(study: Study, by_method: Sequence[Sequence[StoredRun]]) -> Iterator[str]:
     """Yield warnings about an unfair comparison, and about few test rows."""
     configs = [run.config for run, *_ in by_method]
     together = [run.config for run, *_ in by_method if not _alone(run)]
@@ -272,7 +274,7 @@ def _comparison_warnings(study: Study, by_method: Sequence[Sequence[Run]]) -> It
         yield words("unfair", "few_rows", rows=min(medians))
 
 
-def _subtitle(run: Run, study: Study) -> str:
+def _subtitle(run: StoredRun, study: Study) -> str:
     first = study.methods[0]
     counts = {"clients": first.clients["client"].nunique(), "groups": len(first.groups)}
     size = " in ".join(f"{count:,} {name}" for name, count in counts.items() if count)
@@ -281,7 +283,7 @@ def _subtitle(run: Run, study: Study) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _run_facts(label: str, run: Run) -> Json:
+def _run_facts(label: str, run: StoredRun) -> Json:
     """Return the provenance of a run; its command is in its folder or in that of the comparison."""
     summary, folders = run.summary, (run.folder, run.folder.parent) if run.folder else ()
     commands = (_regular_file(folder / COMMAND) for folder in folders)
@@ -298,7 +300,7 @@ def _run_facts(label: str, run: Run) -> Json:
     }
 
 
-def _data(runs: Sequence[Run]) -> Json:
+def _data(runs: Sequence[StoredRun]) -> Json:
     """Return data.json, and data.svg in base64, from the first run that stored them."""
     for folder in (run.folder for run in runs if run.folder is not None):
         described = Folder(folder).read_json("data.json")
@@ -316,7 +318,7 @@ def _regular_file(path: Path) -> bytes | None:
         return None
 
 
-def _attack_costs(named: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
+def _attack_costs(named: Mapping[str, Sequence[StoredRun]]) -> pd.DataFrame:
     """Return the cost of each attack by seed: accuracy of the clean run minus the attacked one.
 
     Both runs measure the same honest clients. named: the runs of each method.
@@ -337,7 +339,7 @@ def _attack_costs(named: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
     )
 
 
-def _attack_cost(clean: Run, attacked: Run) -> dict[str, float]:
+def _attack_cost(clean: StoredRun, attacked: StoredRun) -> dict[str, float]:
     before, after = (pd.Series(numbers_of(run.summary)) for run in (clean, attacked))
     losses = (before - after).dropna()
     level = "group" if "group/worst10" in losses else "clients"

@@ -11,7 +11,7 @@ from e2fl.files import write_text
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import bundle, page
 from e2fl.report.study import Json
-from e2fl.runs.store import Folder, Run, read_run, run_folders
+from e2fl.runs.store import Folder, StoredRun, read_run, run_folders
 from e2fl.runs.watcher import Watcher
 
 RELOAD = 5  # seconds after which the page in the browser reloads itself
@@ -59,9 +59,9 @@ class Live(Watcher):
             print(f"e2fl: the page could not be written: {reason_of(error)}", file=sys.stderr)
 
 
-def unfinished(folder: Folder) -> Run:
+def unfinished(folder: Folder) -> StoredRun:
     """Return a run from what it has written to its folder so far."""
     experiment, history = folder.read_experiment(), folder.read_history()
     summary = history[-1] | experiment.build.naming() | {"dataset": experiment.data["name"]}
     summary["trains_alone"] = experiment.algorithm["name"] == "local"
-    return Run(folder.read_config(), summary, history, [], folder=folder.path)
+    return StoredRun(folder.read_config(), summary, history, [], folder=folder.path)

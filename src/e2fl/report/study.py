@@ -13,7 +13,7 @@ from e2fl.metrics import Interval, Measure, measure_of, tenth
 from e2fl.metrics.accuracy import Numbers, Positions
 from e2fl.metrics.intervals import LEVEL, chance_draws, over_clients, over_seeds, paired
 from e2fl.runs.records import numbers_of
-from e2fl.runs.store import Run
+from e2fl.runs.store import StoredRun
 
 Json = dict[str, Any]
 
@@ -23,12 +23,12 @@ MIN_SHARED_ROWS = 100  # test rows: three clients hardly agree on so many by acc
 CLIENT_COLUMNS = ("seed", "client", "group", "n", "accuracy", "loss")
 
 
-def frame(runs: Iterable[Run]) -> pd.DataFrame:
+def frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     """Return one row per run, view and evaluated round; `e2fl.results.frame` says what is in it."""
     return pd.DataFrame([row for run in runs for row in _rows_of(run)])
 
 
-def _rows_of(run: Run) -> Iterator[Json]:
+def _rows_of(run: StoredRun) -> Iterator[Json]:
     for line in run.history:
         last = bool(run.summary) and line is run.history[-1]
         for view in ("", *line.get("views", {})):

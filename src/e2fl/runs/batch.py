@@ -13,7 +13,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flError, RunError, StorageError
 from e2fl.runs.runner import StoppedError, run_experiment
-from e2fl.runs.store import Folder, Run
+from e2fl.runs.store import Folder, StoredRun
 from e2fl.runs.watcher import Watcher
 
 BuildData = Callable[[Experiment], FederatedData]
@@ -33,14 +33,14 @@ class Task:
 
 
 @dataclass
-class Batch:
+class BatchResult:
     """What became of the tasks of a batch."""
 
-    runs: dict[Task, Run] = field(default_factory=dict)  # those that are finished
+    runs: dict[Task, StoredRun] = field(default_factory=dict)  # those that are finished
     failed: dict[Task, E2flError] = field(default_factory=dict)
     stopped: bool = False  # the budget was spent before the last task
 
-    def finished(self) -> list[Run]:
+    def finished(self) -> list[StoredRun]:
         """Return all runs, or raise an error that names those that failed."""
         errors = list(self.failed.values())
         if len({str(error) for error in errors}) == 1:
@@ -51,7 +51,7 @@ class Batch:
             raise RunError(f"{len(errors)} of {total} runs failed: {reasons}")
         return list(self.runs.values())
 
-    def some(self) -> list[Run]:
+    def some(self) -> list[StoredRun]:
         """Return the runs that did not fail; it is an error if all of them did."""
         return list(self.runs.values()) or self.finished()
 
@@ -82,7 +82,7 @@ def run_all(
     data: FederatedData | BuildData | None = None,
     watcher: Watcher | None = None,
     keep_states: bool = False,
-) -> Batch:
+) -> BatchResult:
     """Run all tasks, and return the runs in their order, with the failures.
 
     A finished run is read, an interrupted one resumed. A run that fails does not stop the others,
@@ -91,7 +91,7 @@ def run_all(
     `SharedData`. keep_states: also keep the states of stored runs; LeNet takes 0.14 GB a run.
     """
     build = data if callable(data) else SharedData() if data is None else lambda _: data
-    watcher, batch = watcher or Watcher(), Batch()
+    watcher, batch = watcher or Watcher(), BatchResult()
     deadline = math.inf if budget is None else time.time() + budget
     for position, task in enumerate(tasks, start=1):
         watcher.announce(position, len(tasks))
@@ -109,7 +109,7 @@ def run_all(
     return batch
 
 
-def _run(task: Task, build: BuildData, watcher: Watcher, stop: Callable[[], bool]) -> Run:
+def _run(task: Task, build: BuildData, watcher: Watcher, stop: Callable[[], bool]) -> StoredRun:
     if task.folder is not None and task.folder.is_symlink():
         raise RunError(f"{task.folder} is a symbolic link; replace it by what it names")
     data = None
@@ -131,7 +131,7 @@ def compare(
     data: FederatedData | None = None,
     watcher: Watcher | None = None,
     keep_states: bool = False,
-) -> Batch:
+) -> BatchResult:
     """Run each method with each seed, in folders NAME-seedN of `out`."""
     require_seeds(seeds, "a comparison")
     if out is not None:

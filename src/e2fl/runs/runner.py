@@ -27,7 +27,7 @@ from e2fl.runs.chain import CHAIN, Chain
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.measure import Totals
 from e2fl.runs.records import FAILED, Json, divergence_warnings, known
-from e2fl.runs.store import ENCODING, HISTORY, Folder, Run, read_run, write_data
+from e2fl.runs.store import ENCODING, HISTORY, Folder, StoredRun, read_run, write_data
 from e2fl.runs.watcher import Watcher
 from e2fl.simulation import simulated
 from e2fl.simulation.attacked import AttackedFederation
@@ -56,7 +56,7 @@ def run_experiment(
     watcher: Watcher | None = None,
     federate: Federate | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Run:
+) -> StoredRun:
     """Run to the end. With `out`, everything is stored there, and the run can be resumed.
 
     A finished run is read, or continued if the experiment has more rounds. data, network: made in
@@ -140,7 +140,7 @@ class _Runner:
         if evaluated:
             self.influence = measure.influence_of(election, self.data)
 
-    def run(self, stored: Experiment | None) -> Run:
+    def run(self, stored: Experiment | None) -> StoredRun:
         """Run to the end. stored: the configuration of the run to resume; None for a new run."""
         if self.folder is not None:
             self._start(self.folder, stored)
@@ -306,7 +306,7 @@ class _Runner:
         # The checkpoint before this one stays usable, and so must the models that clients kept.
         self.federation.forget(before=checkpoint.rounds(self.folder.checkpoints)[-1])
 
-    def _finish(self, done: Round, scores: Mapping[ClientId, Score]) -> Run:
+    def _finish(self, done: Round, scores: Mapping[ClientId, Score]) -> StoredRun:
         # If the run continues, a round that was evaluated only for being the last is not any more.
         self._save(done, self.totals if self.server.due else self.unevaluated)
         rows = measure.client_rows(scores, self.data)
@@ -322,7 +322,7 @@ class _Runner:
                 remove(self.folder.memories)
         path = self.folder.path if self.folder else None
         config = self.experiment.to_dict()
-        return Run(config, summary, self.history, rows, done.state, path)
+        return StoredRun(config, summary, self.history, rows, done.state, path)
 
     def _summary(self, done: Round, scores: Mapping[ClientId, Score]) -> Json:
         """Return the last line of the history, and what is about the whole run."""

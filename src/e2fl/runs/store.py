@@ -51,7 +51,7 @@ NEIGHBOURS = 200  # runs beside one that are looked at
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """A run as recorded: plain JSON values, as in its files."""
 
     config: Json  # with every default
@@ -77,14 +77,14 @@ class Run:
         return int(self.config["seed"])
 
 
-def read_run(path: str | Path) -> Run:
+def read_run(path: str | Path) -> StoredRun:
     """Return a finished run from its folder; damaged files are rejected."""
     folder = Folder(Path(path))
     summary, history = folder.read_summary(), folder.read_history()
     if not history or history[-1].get("clients") != summary.get("clients"):
         raise RunError(f"{folder.path}: {HISTORY} does not end as summary.json does")
     clients = folder.read("clients.csv", clients_of)
-    return Run(folder.read_config(), summary, history, clients, folder=folder.path)
+    return StoredRun(folder.read_config(), summary, history, clients, folder=folder.path)
 
 
 class Folder:

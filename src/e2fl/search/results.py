@@ -17,7 +17,7 @@ from e2fl.report.from_runs import study_of
 from e2fl.report.study import with_derived
 from e2fl.report.table import Column, Table, summary_table
 from e2fl.runs.records import Json, numbers_of
-from e2fl.runs.store import Run
+from e2fl.runs.store import StoredRun
 from e2fl.search.space import Space, settings_text, shown
 
 BYTES = "bytes/total"
@@ -124,7 +124,7 @@ class Result:
     measures: Mapping[str, Measure]  # recorded of every trial, by path
     seeds: Sequence[int]
     tuned: Sequence[Tuned]
-    final: Mapping[str, Sequence[Run]]  # by method, one for each seed
+    final: Mapping[str, Sequence[StoredRun]]  # by method, one for each seed
 
     def table(self, paths: Sequence[str] | None = None, *, chosen: bool = False) -> Table:
         """Return a row for each trial: its settings, and measures on validation data.

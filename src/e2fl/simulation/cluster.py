@@ -37,7 +37,7 @@ RETRIES = 2  # of a task whose process is lost, as one that needs too much memor
 
 
 @dataclass(frozen=True)
-class Job:
+class RunSetup:
     """What a process needs for a run; the user's own classes stand apart, to be imported last."""
 
     path: Sequence[str]  # on which they are found
@@ -81,7 +81,7 @@ def _federation(job: Ref) -> SimulatedFederation:
 
     That of the last run stays until there is another.
     """
-    known: Job = ray.get(job)
+    known: RunSetup = ray.get(job)
     sys.path += [entry for entry in known.path if entry not in sys.path]
     if versions() != known.versions:
         text = f"a machine of the cluster has {versions()}, and this one {known.versions}"
@@ -163,7 +163,7 @@ class RayFederation(SimulatedFederation):
         path = [entry or os.getcwd() for entry in sys.path]
         self.task = ray.remote(num_cpus=self.cores, max_retries=RETRIES)(work).remote
         own = ray.put((self.algorithm, replace(self.learner, engine=cast(Any, None))))
-        self.job = ray.put(Job(path, versions(), _put(self.data), own, runtime.cores))
+        self.job = ray.put(RunSetup(path, versions(), _put(self.data), own, runtime.cores))
 
     def _received(self, message: Message, raw: bytes) -> Ref:
         """Return a message in Ray's store, as bytes."""

@@ -33,7 +33,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ClientEvaluation:
     """What a client evaluates: its models, on these examples."""
 
     models: ClientModels
@@ -54,7 +54,7 @@ class Scoreboard:
     # The parts of test sets; keeps the objects alive, since their ids are used as keys.
     parts: dict[int, tuple[Examples, list[Part]]] = field(default_factory=dict)
 
-    def plan(self, trial: Trial) -> None:
+    def plan(self, trial: ClientEvaluation) -> None:
         """Plan what this client evaluates."""
         used: dict[int, Params | Mask] = {}
         for client_model in trial.models.views.values():
@@ -84,7 +84,7 @@ class Scoreboard:
         for (key, _, _), tally in zip(job.pieces, tallies, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
 
-    def score(self, trial: Trial) -> Score:
+    def score(self, trial: ClientEvaluation) -> Score:
         """Return the score of a client, of whose work all was done."""
         known = trial.validation
         validation = None if known is None else self._views(trial, known)
@@ -99,7 +99,9 @@ class Scoreboard:
             del self.work[key]
             self.tallies.pop(key, None)
 
-    def _views(self, trial: Trial, examples: Examples) -> dict[str, Mapping[GroupId, Tally]]:
+    def _views(
+        self, trial: ClientEvaluation, examples: Examples
+    ) -> dict[str, Mapping[GroupId, Tally]]:
         """Return the result of each view on these examples, by group."""
         usual = NO_GROUP if trial.group is None else trial.group
         # No examples: all counts are 0.
@@ -139,7 +141,7 @@ def run_job(job: Job, learner: Learner) -> list[Tally]:
 def score_alone(models: ClientModels, client: Client, learner: Learner) -> Score:
     """Evaluate the models of a single client; the same, to the bit, as together with others."""
     board = Scoreboard()
-    trial = Trial(models, client.test, client.group, learner.meter.grouping_passes)
+    trial = ClientEvaluation(models, client.test, client.group, learner.meter.grouping_passes)
     board.plan(trial)
     for job in board.jobs():
         board.add(job, run_job(job, learner))

@@ -28,7 +28,7 @@ from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rounds import MAX_DECODED, Replies, RoundRequest, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.evaluator import Scoreboard, Trial, run_job, score_alone
+from e2fl.simulation.evaluator import ClientEvaluation, Scoreboard, run_job, score_alone
 from e2fl.wire import Message
 
 Item = TypeVar("Item")
@@ -181,13 +181,13 @@ class SimulatedFederation:
     ) -> Mapping[ClientId, Score]:
         """Let clients evaluate what was delivered to them."""
 
-        def look(client_id: ClientId) -> Trial:
+        def look(client_id: ClientId) -> ClientEvaluation:
             client = self._client(client_id, round_number + 1)
             learner = self._learner(client_id, round_number)
             models = self.algorithm.model_for(delivered[client_id], client, learner)
             models = self.checks.models(models, "model_for")
             passes = learner.meter.grouping_passes
-            return Trial(models, client.test, client.group, passes, client.validation)
+            return ClientEvaluation(models, client.test, client.group, passes, client.validation)
 
         clients, board = sorted(delivered), Scoreboard()
         scores: dict[ClientId, Score] = {}
