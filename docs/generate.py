@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from e2fl.cli import build_parser
-from e2fl.config.listing import Entry, stored
+from e2fl.config.listing import RegistryEntry, stored
 from e2fl.metrics import DEFINITIONS, MEASURES
 
 MARK = "<!-- generated -->"
@@ -63,7 +63,7 @@ def settings_reference() -> str:
     return "\n".join(lines)
 
 
-def _entry(entry: Entry) -> list[str]:
+def _entry(entry: RegistryEntry) -> list[str]:
     alone = entry.kind == entry.name
     lines = [] if alone else [f"### {entry.name} {{ #{entry.kind}-{entry.name} }}", ""]
     lines += [_text(entry.summary), ""]
