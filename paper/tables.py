@@ -249,10 +249,13 @@ def _combinations(spec: Json, frame: pd.DataFrame, base: Json) -> Labelled:
                 size = own.mean(spec["largest"]) if "largest" in spec else None
                 found.append(((position, -size.value) if size else (0, 0), values, own))
     found.sort(key=lambda row: row[:2])
-    return {
+    named = {
         tuple(part if isinstance(part, str) else f"{part:g}" for part in values): own
         for _, values, own in found
     }
+    if len(named) < len(found):
+        raise ValueError(f"`by` does not tell all rows apart: {spec['by']}")
+    return named
 
 
 def _named(key: str, run: LedgerRun, variant: Json) -> Any:

@@ -68,7 +68,7 @@ MODULES = {
 }
 
 
-MOST_LINES, MOST_FILES = 25_000, 160
+MOST_LINES, MOST_FILES = 25_010, 160
 
 
 def test_the_package_stays_small():

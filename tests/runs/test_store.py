@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from e2fl import codec
+from e2fl.cli import main
 from e2fl.errors import RunError, StorageError
 from e2fl.runs import store
+from e2fl.runs.batch import Task, compare, run_all
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder, read_run
 from e2fl.runs.watcher import Watcher
@@ -73,6 +76,16 @@ def test_damage_is_one_clear_error_and_only_regular_files_are_read(folder, name,
         path.unlink()
 
 
+@pytest.mark.parametrize("name", ["data.svg", "data.json", "command.txt"])
+def test_a_linked_file_does_not_get_into_the_page(folder, name, tmp_path):
+    (tmp_path / "secret").write_text('{"clients": "<svg>my secret</svg>"}')
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "secret")
+    page = tmp_path / "page.html"
+    main(["report", str(folder), "--out", str(page)])
+    assert not page.exists() or "my secret" not in page.read_text()
+
+
 def test_a_run_is_not_continued_through_a_link(toy, tmp_path):
     """Files in another folder would be deleted."""
     folder = stopped(toy, tmp_path / "run", 3)
@@ -82,6 +95,38 @@ def test_a_run_is_not_continued_through_a_link(toy, tmp_path):
     with pytest.raises(RunError, match="symbolic link"):
         run_experiment(toy, out=folder, resume=True)
     assert (tmp_path / "mine" / "precious.partial").exists()
+
+
+def test_a_comparison_is_not_continued_in_a_linked_folder(toy, tmp_path):
+    """`resume` wrote and deleted in the folder that the link names."""
+    elsewhere = stopped(toy, tmp_path / "elsewhere", 3)
+    before = sorted(path.name for path in elsewhere.rglob("*"))
+    out = tmp_path / "compared"
+    out.mkdir()
+    (out / "e2fl-seed0").symlink_to(elsewhere)
+    with pytest.raises(RunError, match="symbolic link"):
+        compare({"e2fl": toy}, [0], out=out, resume=True)
+    with pytest.raises(RunError, match="symbolic link"):
+        run_all([Task(toy, out / "e2fl-seed0")]).finished()
+    assert sorted(path.name for path in elsewhere.rglob("*")) == before
+
+
+def test_a_file_of_arrays_that_is_none_is_not_read_whole(folder, monkeypatch):
+    """20 GiB without a header, and with one that claims 20 GiB of weights."""
+    reads = []
+    monkeypatch.setattr("safetensors.torch.load", reads.append)
+    path = folder / "model.safetensors"
+    size = 20 * 2**30
+    header = json.dumps({"x": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    for start in (b"", len(header).to_bytes(8, "little") + header, b"\xff" * 8):
+        path.write_bytes(start)
+        os.truncate(path, len(start) + size)
+        with pytest.raises((OSError, ValueError)):
+            codec.load_tensors(path)
+        os.truncate(path, 8 * 2**20)  # below the limit: the header tells
+        with pytest.raises(ValueError, match="not a file of arrays"):
+            codec.load_tensors(path)
+    assert not reads
 
 
 def test_the_rows_of_clients_come_back_and_no_name_is_a_formula(tmp_path):

@@ -33,7 +33,7 @@ from e2fl.wire import Message
 
 Ref = Any  # ray.ObjectRef: passed inside a list, a task gets it and not its value
 
-RETRIES = 2  # of a task whose process is lost, as one that needs too much memory is
+RETRIES = 2  # of a task whose process is lost; Ray itself limits those that need too much memory
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def _federation(job: Ref) -> SimulatedFederation:
 
     That of the last run stays until there is another.
     """
+    _opened.cache_clear()  # messages of the run before
     known: RunSetup = ray.get(job)
     sys.path += [entry for entry in known.path if entry not in sys.path]
     if versions() != known.versions:
@@ -201,20 +202,24 @@ class RayFederation(SimulatedFederation):
         clients, before = sorted(delivered), round_number + (spec is None)
         parts = [clients[start : start + size] for start in range(0, len(clients), size)]
         waiting, running, done = deque(range(len(parts))), dict[Ref, int](), dict[int, Any]()
-        for wanted in range(len(parts)):
-            while wanted not in done:
-                while waiting and len(running) < self.at_once:
-                    number = waiting.popleft()
-                    sent = {client: delivered[client] for client in parts[number]}
-                    places = {message: place for place, message in enumerate(set(sent.values()))}
-                    which = {client: places[message] for client, message in sent.items()}
-                    kept = {client: self.memories.load(client, before) for client in sent}
-                    kept = {client: memory for client, memory in kept.items() if memory}
-                    call = self.task([self.job], [*places], which, round_number, spec, kept)
-                    running[call] = number
-                (ready,), _ = ray.wait([*running])
-                done[running.pop(ready)] = _got(ready)
-            yield from done.pop(wanted).items()
+        try:
+            for wanted in range(len(parts)):
+                while wanted not in done:
+                    while waiting and len(running) < self.at_once:
+                        number = waiting.popleft()
+                        sent = {client: delivered[client] for client in parts[number]}
+                        places = {message: at for at, message in enumerate(set(sent.values()))}
+                        which = {client: places[message] for client, message in sent.items()}
+                        kept = {client: self.memories.load(client, before) for client in sent}
+                        kept = {client: memory for client, memory in kept.items() if memory}
+                        call = self.task([self.job], [*places], which, round_number, spec, kept)
+                        running[call] = number
+                    (ready,), _ = ray.wait([*running])
+                    done[running.pop(ready)] = _got(ready)
+                yield from done.pop(wanted).items()
+        finally:
+            for call in running:  # the next run would wait for them
+                ray.cancel(call)
 
 
 def _got(call: Ref) -> Any:
@@ -229,6 +234,6 @@ def _got(call: Ref) -> Any:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = reason_of(RuntimeError(lines[-1] if lines else type(error).__name__))
         raise RunError(
-            f"Ray lost {RETRIES + 1} processes in the same work, the last one because {reason}; "
+            f"Ray lost processes in the same work several times, the last one because {reason}; "
             "set fewer actors if memory ran out, then resume"
         ) from error
