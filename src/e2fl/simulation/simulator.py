@@ -91,7 +91,6 @@ class SimulatedFederation:
         errors: dict[ClientId, Exception] = {}
         file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # ends with the replies
         places: dict[ClientId, tuple[int, int]] = {}  # of the replies in the file
-
         decoded: dict[ClientId, Message] = {}
 
         def read(client: ClientId) -> Message:
@@ -106,9 +105,10 @@ class SimulatedFederation:
         faults: dict[ClientId, str] = {}
         losses: dict[ClientId, float] = {}
         for client, done in trained:
-            if not isinstance(done, Trained):
-                errors |= {client: done} if isinstance(done, Exception) else {}
-                faults[client] = _failed(done) if isinstance(done, Exception) else done
+            if isinstance(done, Exception):
+                errors[client], done = done, _failed(done)
+            if isinstance(done, str):
+                faults[client] = done
                 continue
             raw, meter = done.raw, done.meter
             count_work(self.traffic, meter, done.examples)
@@ -118,7 +118,8 @@ class SimulatedFederation:
             self.traffic.grouping_bytes += len(raw) if prepares else 0
             try:
                 reply = self.types.up.from_bytes(raw, spec)
-                decoded |= {client: reply} if len(decoded) < MAX_DECODED else {}
+                if len(decoded) < MAX_DECODED:
+                    decoded[client] = reply
                 places[client] = file.tell(), file.write(raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
