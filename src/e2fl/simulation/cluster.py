@@ -199,7 +199,7 @@ class RayFederation(SimulatedFederation):
         size: int,
     ) -> Iterator[tuple[ClientId, Any]]:
         """Yield what `work` returns for every client, in order. size: the clients of a task."""
-        clients, before = sorted(delivered), round_number + (spec is None)
+        clients = sorted(delivered)
         parts = [clients[start : start + size] for start in range(0, len(clients), size)]
         waiting, running, done = deque(range(len(parts))), dict[Ref, int](), dict[int, Any]()
         try:
@@ -208,18 +208,24 @@ class RayFederation(SimulatedFederation):
                     while waiting and len(running) < self.at_once:
                         number = waiting.popleft()
                         sent = {client: delivered[client] for client in parts[number]}
-                        places = {message: at for at, message in enumerate(set(sent.values()))}
-                        which = {client: places[message] for client, message in sent.items()}
-                        kept = {client: self.memories.load(client, before) for client in sent}
-                        kept = {client: memory for client, memory in kept.items() if memory}
-                        call = self.task([self.job], [*places], which, round_number, spec, kept)
-                        running[call] = number
+                        running[self._start(round_number, spec, sent)] = number
                     (ready,), _ = ray.wait([*running])
                     done[running.pop(ready)] = _got(ready)
                 yield from done.pop(wanted).items()
         finally:
             for call in running:  # the next run would wait for them
                 ray.cancel(call)
+
+    def _start(
+        self, round_number: int, spec: ModelSpec | None, sent: Mapping[ClientId, Ref]
+    ) -> Ref:
+        """Start a task for these clients, with what they keep."""
+        before = round_number + (spec is None)
+        places = {message: at for at, message in enumerate(set(sent.values()))}
+        which = {client: places[message] for client, message in sent.items()}
+        kept = {client: self.memories.load(client, before) for client in sent}
+        kept = {client: memory for client, memory in kept.items() if memory}
+        return self.task([self.job], [*places], which, round_number, spec, kept)
 
 
 def _got(call: Ref) -> Any:
